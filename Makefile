@@ -1,0 +1,112 @@
+# Everything is made from the lock files and is incremental: a stamp is older than what it depends on, or the step runs.
+
+PYTHON ?= python3
+FUZZ_SECONDS ?= 60
+CARGO_FUZZ_VERSION := 0.13.2
+UV_VERSION := 0.13.7
+
+PY := .venv/bin/python
+DEV := .venv/.stamp-dev
+NATIVE := .venv/.stamp-native
+BENCH := .venv-bench/.stamp-bench
+BENCH_WHEEL := .venv-bench/.stamp-wheel
+DOCS := .venv-docs/.stamp-docs
+CARGO_FUZZ := target/tools/bin/cargo-fuzz
+
+# All files under crates/, not only *.rs: pages and texts are compiled in.
+RUST_SOURCES := $(shell find crates -type f) Cargo.toml $(wildcard Cargo.lock) pyproject.toml
+PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.typed)
+PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs)
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-rust test-python check fuzz bench docs lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: $(NATIVE) ## run the main job on two workers
+	$(PY) examples/demo.py
+
+test: test-rust test-python ## run all tests
+
+test-rust: ## run the Rust tests and the examples in the Rust documentation
+	cargo test --workspace
+
+test-python: $(NATIVE) ## run the Python tests
+	$(PY) -m pytest tests
+
+check: $(NATIVE) ## format, lints, layering, sizes and types, cheapest first
+	cargo metadata --locked --format-version 1 > target/metadata.json
+	cargo fmt --all --check
+	.venv/bin/ruff format --check $(PYTHON_FOLDERS)
+	.venv/bin/ruff check $(PYTHON_FOLDERS)
+	$(PY) scripts/check_layering.py
+	$(PY) scripts/check_sizes.py
+	cargo clippy --workspace --all-targets -- -D warnings
+	.venv/bin/mypy
+	$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml grampus._native
+
+fuzz: $(CARGO_FUZZ) ## run every fuzz target for FUZZ_SECONDS (60)
+	@command -v c++ > /dev/null || { echo "the fuzzer needs a C++ compiler: install g++ or clang" >&2; exit 1; }
+	@set -e; for target in $$($(CARGO_FUZZ) fuzz list --fuzz-dir fuzz); do \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		mkdir -p fuzz/corpus/$$target; \
+		seeds=; if [ -d fuzz/seeds/$$target ]; then seeds=fuzz/seeds/$$target; fi; \
+		$(CARGO_FUZZ) fuzz run --fuzz-dir fuzz --sanitizer none $$target fuzz/corpus/$$target $$seeds \
+			-- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1; \
+	done
+
+bench: $(BENCH_WHEEL) ## time start-up against torchrun, Ray and multiprocessing (BENCH_ARGS="--only …")
+	.venv-bench/bin/python bench/startup.py $(BENCH_ARGS)
+
+docs: $(DOCS) $(NATIVE) ## build the documentation into target/docs and target/doc
+	.venv-docs/bin/sphinx-build -W --keep-going -q -d target/doctrees docs target/docs
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	@echo "target/docs/index.html and target/doc/"
+
+lock: target/uv/bin/uv ## write requirements/*.lock anew from requirements/*.in
+	for name in dev bench docs; do \
+		target/uv/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+			--no-emit-find-links --custom-compile-command "make lock" \
+			requirements/$$name.in -o requirements/$$name.lock || exit 1; \
+	done
+
+clean: ## remove all that was built
+	rm -rf target fuzz/target .venv .venv-bench .venv-docs
+	find python tests examples bench scripts docs -name __pycache__ -prune -exec rm -rf {} + 2> /dev/null || true
+	rm -f python/grampus/*.so
+
+# $(call venv,FOLDER,LOCK): a fresh environment that holds what the lock file names and nothing else.
+define venv
+	@$(PYTHON) -c 'import sys; sys.exit("Grampus needs Python 3.10 or newer: call make PYTHON=/path/to/python3" if sys.version_info < (3, 10) else 0)'
+	@echo "making $(1) from $(2)"
+	@$(PYTHON) -m venv --clear $(1) || { echo "no virtual environment: install the venv module (python3-venv)" >&2; exit 1; }
+	@$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(2)
+	@touch $@
+endef
+
+$(DEV): requirements/dev.lock
+	$(call venv,.venv,$<)
+
+$(BENCH): requirements/bench.lock
+	$(call venv,.venv-bench,$<)
+
+$(DOCS): requirements/docs.lock
+	$(call venv,.venv-docs,$<)
+
+$(NATIVE): $(DEV) $(RUST_SOURCES)
+	VIRTUAL_ENV=$(CURDIR)/.venv .venv/bin/maturin develop --release --quiet
+	@touch $@
+
+$(BENCH_WHEEL): $(BENCH) $(DEV) $(RUST_SOURCES) $(PYTHON_SOURCES)
+	rm -rf target/wheels
+	.venv/bin/maturin build --release --quiet --out target/wheels
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall target/wheels/*.whl
+	@touch $@
+
+$(CARGO_FUZZ):
+	cargo install --locked --root target/tools cargo-fuzz@$(CARGO_FUZZ_VERSION)
+
+target/uv/bin/uv:
+	$(PYTHON) -m venv target/uv
+	target/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)

@@ -1,0 +1,1 @@
+"""What each rank of torchrun does: nothing."""

@@ -1,0 +1,186 @@
+//! The agent inside every worker: it joins, sends signs of life, hands tasks to the worker's main thread
+//! and its results back. It has a thread of its own and never touches an interpreter lock, so that a
+//! worker deep in user code still answers.
+//!
+//! Invariants:
+//! - **AG-1** A cancel reaches only the task that it names, and only while that task runs.
+//! - **AG-2** An agent that lost its coordinator says so and ends its process group (or tells its owner).
+
+mod session;
+
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use grampus_core::{JoinString, Outcome, Place, Task, TaskId, WorkerId};
+use grampus_net::NetError;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::payload::Payload;
+
+/// Who joins, and how it wants to be told.
+pub struct Introduction {
+    /// Where to.
+    pub join: JoinString,
+    /// Its id.
+    pub worker: WorkerId,
+    /// The place it was launched for.
+    pub slot: Option<u32>,
+    /// Ranks that it carries.
+    pub ranks: u32,
+    /// Name of its host; empty takes the machine's own.
+    pub host: String,
+    /// A peer that is silent for so long is given up.
+    pub silent_after: Duration,
+    /// Called, on the agent's thread, when the running task is to end.
+    pub on_cancel: Box<dyn Fn(&str) + Send>,
+    /// Called, on the agent's thread, when the coordinator is lost.
+    pub on_lost: Box<dyn Fn(&str) + Send>,
+}
+
+/// What the main thread of a worker is to do.
+pub enum Work {
+    /// Run this.
+    Task(Box<Assignment>),
+    /// Leave.
+    Stop {
+        /// Why.
+        why: String,
+    },
+    /// The coordinator is lost; only seen where `on_lost` let the process live.
+    Lost {
+        /// Why.
+        why: String,
+    },
+}
+
+/// One task for one worker.
+pub struct Assignment {
+    /// Which.
+    pub task: Task,
+    /// Where this worker's first rank stands.
+    pub place: Place,
+    /// What came with it.
+    pub payload: Payload,
+}
+
+/// Why a worker could not join.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// No connection, or the coordinator refused it.
+    #[error("cannot join the job: {0}")]
+    Join(#[from] NetError),
+    /// No thread or runtime.
+    #[error("cannot start the agent: {0}")]
+    System(#[from] io::Error),
+    /// The agent's thread ended.
+    #[error("the agent has ended: {0}")]
+    Ended(String),
+}
+
+/// Where the newest task stands on its way through this worker.
+#[derive(Default)]
+pub(crate) enum Stage {
+    #[default]
+    Idle,
+    Assigned(TaskId),
+    CancelledEarly(TaskId),
+    Running(TaskId),
+}
+
+pub(crate) type SharedStage = Arc<Mutex<Stage>>;
+
+pub(crate) struct Done {
+    pub task: TaskId,
+    pub outcome: Outcome,
+    pub payload: Payload,
+}
+
+/// The main thread's handle.
+pub struct Agent {
+    /// Locked only so that the handle may be shared; one thread waits here.
+    work: Mutex<mpsc::Receiver<Work>>,
+    done: UnboundedSender<Done>,
+    stage: SharedStage,
+}
+
+impl Agent {
+    /// Connects and introduces itself. Returns once the coordinator has accepted the connection.
+    pub fn join(introduction: Introduction) -> Result<Self, AgentError> {
+        let (work_in, work) = mpsc::channel();
+        let (done, done_out) = unbounded_channel();
+        let (joined_in, joined) = mpsc::channel();
+        let stage = SharedStage::default();
+        let shared = Arc::clone(&stage);
+        let session = move || session::run(introduction, &joined_in, work_in, done_out, &shared);
+        thread::Builder::new()
+            .name("grampus-agent".to_owned())
+            .spawn(session)?;
+        match joined.recv() {
+            Ok(Ok(())) => Ok(Self {
+                work: Mutex::new(work),
+                done,
+                stage,
+            }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(AgentError::Ended("its thread ended while joining".to_owned())),
+        }
+    }
+
+    /// The next work; `None` when the time is up.
+    pub fn next(&self, within: Duration) -> Option<Work> {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        match work.recv_timeout(within) {
+            Ok(work) => Some(work),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Work::Lost {
+                why: "the agent has ended".to_owned(),
+            }),
+        }
+    }
+
+    /// From now on the task may be cancelled. False where it was cancelled already and is not to run.
+    pub fn begin(&self, task: TaskId) -> bool {
+        let mut stage = lock(&self.stage);
+        let cancelled = matches!(*stage, Stage::CancelledEarly(early) if early == task);
+        *stage = if cancelled {
+            Stage::Idle
+        } else {
+            Stage::Running(task)
+        };
+        !cancelled
+    }
+
+    /// From now on nothing may be cancelled. A cancel that came before has called `on_cancel` by then.
+    pub fn settle(&self) {
+        *lock(&self.stage) = Stage::Idle;
+    }
+
+    /// Hands over how a task ended.
+    pub fn finish(&self, task: TaskId, outcome: Outcome, payload: Payload) {
+        // If the session is gone, the work channel says so next.
+        let _ = self.done.send(Done {
+            task,
+            outcome,
+            payload,
+        });
+    }
+}
+
+pub(crate) fn lock(stage: &SharedStage) -> MutexGuard<'_, Stage> {
+    stage.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The end of a worker that lost its coordinator: its process group goes with it, so that what it started
+/// is not left behind (AG-2).
+pub fn leave(why: &str) {
+    eprintln!("grampus: lost the coordinator: {why}; this worker ends");
+    let own = std::process::id();
+    let group = rustix::process::getpgrp().as_raw_nonzero().get() as u32;
+    if group == own {
+        crate::supervisor::kill_group(group);
+    }
+    std::process::exit(75);
+}

@@ -1,0 +1,236 @@
+//! The agent's thread: one connection, from joining to the end.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use grampus_core::{Address, Failure, Generation, Join, Outcome, Place, Rank, Task, ToCoordinator, ToWorker};
+use grampus_net::{
+    Frame, Limits, Link, NetError, Reservation, Sender, TransportKind, connect, local_address_towards,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+
+use super::{AgentError, Assignment, Done, Introduction, SharedStage, Stage, Work, lock};
+use crate::host;
+use crate::payload::Payload;
+
+type Joined = mpsc::Sender<Result<(), AgentError>>;
+
+pub(super) fn run(
+    introduction: Introduction,
+    joined: &Joined,
+    work: mpsc::Sender<Work>,
+    done: UnboundedReceiver<Done>,
+    stage: &SharedStage,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(joined.send(Err(error.into()))),
+    };
+    runtime.block_on(async {
+        let limits = Limits::default();
+        let name = format!("worker-{}", introduction.worker);
+        let link = match connect(&introduction.join, &name, &limits).await {
+            Ok(link) => link,
+            Err(error) => return drop(joined.send(Err(error.into()))),
+        };
+        let mut session = match Session::open(introduction, link, work, Arc::clone(stage)).await {
+            Ok(session) => session,
+            Err(error) => return drop(joined.send(Err(error))),
+        };
+        let _ = joined.send(Ok(()));
+        if let Err(why) = session.live(done).await {
+            (session.introduction.on_lost)(&why);
+            let _ = session.work.send(Work::Lost { why });
+        }
+        session.sender.close().await;
+    });
+}
+
+struct Session {
+    introduction: Introduction,
+    sender: Sender,
+    frames: UnboundedReceiver<Result<Option<Frame>, NetError>>,
+    work: mpsc::Sender<Work>,
+    stage: SharedStage,
+    /// The coordinator's process cannot be seen from here, so its silence counts.
+    remote: bool,
+    address: IpAddr,
+    generation: Option<Arc<Generation>>,
+    /// Ports of the running task, kept from others until the next one.
+    current: Vec<Reservation>,
+    next: Vec<Reservation>,
+}
+
+impl Session {
+    async fn open(
+        introduction: Introduction,
+        link: Link,
+        work: mpsc::Sender<Work>,
+        stage: SharedStage,
+    ) -> Result<Self, AgentError> {
+        let remote = link.peer.transport == TransportKind::Tcp;
+        let address = match &introduction.join.address {
+            Address::Unix(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Address::Tcp { host, .. } => local_address_towards(host)?,
+        };
+        let Link {
+            sender, mut receiver, ..
+        } = link;
+        let (frames_in, frames) = unbounded_channel();
+        // A task of its own: a read that was given up half-way could lose a frame.
+        tokio::spawn(async move {
+            loop {
+                let frame = receiver.recv().await;
+                let last = !matches!(frame, Ok(Some(_)));
+                if frames_in.send(frame).is_err() || last {
+                    return;
+                }
+            }
+        });
+        let mut session = Self {
+            introduction,
+            sender,
+            frames,
+            work,
+            stage,
+            remote,
+            address,
+            generation: None,
+            current: Vec::new(),
+            next: Vec::new(),
+        };
+        session.introduce().await?;
+        Ok(session)
+    }
+
+    async fn introduce(&mut self) -> Result<(), AgentError> {
+        self.reserve()?;
+        let Introduction {
+            worker,
+            slot,
+            ranks,
+            host,
+            ..
+        } = &self.introduction;
+        let host = if host.is_empty() {
+            host::name()
+        } else {
+            host.clone()
+        };
+        let join = Join {
+            worker: *worker,
+            slot: *slot,
+            ranks: *ranks,
+            pid: std::process::id(),
+            host,
+            address: self.address.to_string(),
+            ports: self.ports(),
+        };
+        self.say(&ToCoordinator::Join(join), Payload::default()).await?;
+        Ok(())
+    }
+
+    fn reserve(&mut self) -> Result<(), NetError> {
+        let fresh: Result<Vec<_>, _> = (0..self.introduction.ranks)
+            .map(|_| Reservation::take(self.address))
+            .collect();
+        self.current = std::mem::replace(&mut self.next, fresh?);
+        Ok(())
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.next.iter().map(Reservation::port).collect()
+    }
+
+    async fn say(&mut self, message: &ToCoordinator, payload: Payload) -> Result<(), NetError> {
+        self.sender.send(payload.onto(Frame::message(message)?)).await
+    }
+
+    /// Until the job ends (`Ok`) or the coordinator is lost (`Err`).
+    async fn live(&mut self, mut done: UnboundedReceiver<Done>) -> Result<(), String> {
+        let silent_after = self.introduction.silent_after;
+        let mut beat = interval((silent_after / 6).max(Duration::from_millis(1)));
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        loop {
+            let patience = if self.remote {
+                silent_after
+            } else {
+                Duration::from_secs(365 * 24 * 3600)
+            };
+            tokio::select! {
+                frame = timeout_at(heard + patience, self.frames.recv()) => {
+                    heard = Instant::now();
+                    let frame = frame.map_err(|_| format!("it was silent for {:.1} s", silent_after.as_secs_f64()))?;
+                    let frame = frame.unwrap_or(Ok(None)).map_err(|error| error.to_string())?;
+                    let frame = frame.ok_or("it closed the connection")?;
+                    if self.hear(frame).await.map_err(|error| error.to_string())? {
+                        return Ok(());
+                    }
+                }
+                ended = done.recv() => {
+                    let Some(Done { task, outcome, payload }) = ended else { return Ok(()) };
+                    let ports = self.ports();
+                    let message = ToCoordinator::Finished { task, outcome, ports };
+                    self.say(&message, payload).await.map_err(|error| error.to_string())?;
+                }
+                _ = beat.tick() => {
+                    self.say(&ToCoordinator::Heartbeat, Payload::default()).await.map_err(|error| error.to_string())?;
+                }
+            }
+        }
+    }
+
+    /// True when the job is over.
+    async fn hear(&mut self, frame: Frame) -> Result<bool, NetError> {
+        match frame.read::<ToWorker>()? {
+            ToWorker::Heartbeat => {}
+            ToWorker::Generation(generation) => self.generation = Some(generation),
+            ToWorker::Task(task) => self.assign(task, Payload::of(frame)).await?,
+            ToWorker::Cancel { task, why } => {
+                // Under the lock, so that the task cannot end between the look and the signal (AG-1).
+                let mut stage = lock(&self.stage);
+                match *stage {
+                    Stage::Running(running) if running == task => (self.introduction.on_cancel)(&why),
+                    Stage::Assigned(waiting) if waiting == task => *stage = Stage::CancelledEarly(task),
+                    _ => {}
+                }
+            }
+            ToWorker::Stop { why } => {
+                let _ = self.work.send(Work::Stop { why });
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn assign(&mut self, task: Task, payload: Payload) -> Result<(), NetError> {
+        self.reserve()?;
+        let worker = self.introduction.worker;
+        let generation = self.generation.clone().unwrap_or_default();
+        let seat = generation.members.iter().find(|seat| seat.worker == worker);
+        match Place::of(seat.map_or(Rank(0), |seat| seat.rank), &task, &generation) {
+            Ok(place) => {
+                *lock(&self.stage) = Stage::Assigned(task.id);
+                let _ = self
+                    .work
+                    .send(Work::Task(Box::new(Assignment { task, place, payload })));
+                Ok(())
+            }
+            Err(error) => {
+                let failure = Failure::NotStarted {
+                    why: error.to_string(),
+                };
+                let outcome = Outcome::Failed { local: 0, failure };
+                let message = ToCoordinator::Finished {
+                    task: task.id,
+                    outcome,
+                    ports: self.ports(),
+                };
+                self.say(&message, Payload::default()).await
+            }
+        }
+    }
+}

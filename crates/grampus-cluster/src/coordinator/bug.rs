@@ -1,0 +1,44 @@
+//! Bugs planted on purpose. Each is one line somewhere in the coordinator that asks [`planted`]; without
+//! the feature the answer is a constant and the line is gone.
+
+use super::state::State;
+
+/// A mistake that the simulation must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A task whose first rank failed is resolved at once, and again when its last rank ends.
+    ResolveTwice,
+    /// A member whose link broke is forgotten if its exit is never reported.
+    ForgetUnlinked,
+    /// A replacement may take a slot whose holder is still in.
+    SlotTwice,
+    /// The end of an older task counts for the task that runs now.
+    StaleCounts,
+    /// A member given up as silent is not ended.
+    LostLivesOn,
+    /// Waiting for a replacement has no deadline.
+    FormForEver,
+}
+
+impl Bug {
+    /// All of them.
+    #[cfg(feature = "planted-bugs")]
+    pub const ALL: [Bug; 6] = [
+        Bug::ResolveTwice,
+        Bug::ForgetUnlinked,
+        Bug::SlotTwice,
+        Bug::StaleCounts,
+        Bug::LostLivesOn,
+        Bug::FormForEver,
+    ];
+}
+
+#[cfg(feature = "planted-bugs")]
+pub(super) fn planted(state: &State, bug: Bug) -> bool {
+    state.options.bug == Some(bug)
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+pub(super) fn planted(_: &State, _: Bug) -> bool {
+    false
+}

@@ -1,0 +1,390 @@
+//! Who comes and who goes.
+
+use std::sync::Arc as Shared;
+
+use grampus_core::{
+    Exit, Failure, Generation, GenerationId, Join, Rank, RankFailure, Time, ToWorker, WorkerId,
+};
+
+use super::bug::{Bug, planted};
+use super::state::{Failed, Member, Phase, State, Status};
+use super::{Action, Arc, Transition, seconds, task};
+
+pub(super) fn start(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Arc {
+    state.phase = Phase::Forming {
+        until: now + state.options.join_within,
+    };
+    state.last_tick = now;
+    if state.options.launches {
+        for slot in 0..state.options.size {
+            launch(now, state, slot, actions);
+        }
+    }
+    (
+        Transition::Started,
+        format!("waiting for {} members", state.options.size),
+    )
+}
+
+fn launch(now: Time, state: &mut State, slot: u32, actions: &mut Vec<Action>) {
+    let worker = WorkerId(state.next_worker);
+    state.next_worker += 1;
+    let status = Status::Launching {
+        until: now + state.options.join_within,
+    };
+    state.members.insert(
+        worker,
+        Member {
+            slot,
+            status,
+            rank: None,
+            ranks: 1,
+            pid: 0,
+            host: String::new(),
+            address: String::new(),
+            ports: Vec::new(),
+        },
+    );
+    state.slots[slot as usize] = Some(worker);
+    state.alive.insert(worker);
+    actions.push(Action::Launch { worker, slot });
+}
+
+pub(super) fn join(now: Time, state: &mut State, join: Join, actions: &mut Vec<Action>) -> Arc {
+    let worker = join.worker;
+    let (slot, arc) = if state.is_over() {
+        (None, (Transition::RefusedOver, "the job is over".to_owned()))
+    } else if state.options.launches {
+        launched_slot(state, worker)
+    } else {
+        free_slot(state, &join)
+    };
+    let Some(slot) = slot else {
+        actions.push(Action::Refuse(worker, arc.1.clone()));
+        return (arc.0, format!("refused {worker} from {}: {}", join.host, arc.1));
+    };
+    state.slots[slot as usize] = Some(worker);
+    state.attempts[slot as usize] = 0;
+    state.changed = true;
+    state.members.insert(
+        worker,
+        Member {
+            slot,
+            status: Status::In { heard: now },
+            rank: None,
+            ranks: join.ranks,
+            pid: join.pid,
+            host: join.host,
+            address: join.address,
+            ports: join.ports,
+        },
+    );
+    if state.active.is_none() && state.everybody_in() {
+        return form(state, actions);
+    }
+    (Transition::Joined, missing(state))
+}
+
+/// Where members are launched, only they may come, once each.
+fn launched_slot(state: &State, worker: WorkerId) -> (Option<u32>, Arc) {
+    let expected = state.members.get(&worker);
+    match expected {
+        Some(Member {
+            slot,
+            status: Status::Launching { .. },
+            ..
+        }) => (Some(*slot), (Transition::Joined, String::new())),
+        _ => (
+            None,
+            (
+                Transition::RefusedUnknown,
+                format!("worker {worker} was not launched by this job"),
+            ),
+        ),
+    }
+}
+
+/// Where members come by themselves, they get the place they ask for, or the lowest free one.
+fn free_slot(state: &State, join: &Join) -> (Option<u32>, Arc) {
+    let full = |why: String| (None, (Transition::RefusedFull, why));
+    if state.members.contains_key(&join.worker) {
+        return (
+            None,
+            (
+                Transition::RefusedUnknown,
+                format!("member {} is in already", join.worker),
+            ),
+        );
+    }
+    let taken = |slot: u32| state.slots.get(slot as usize).copied().flatten();
+    match join.slot {
+        Some(slot) if slot >= state.options.size => full(format!(
+            "place {slot} does not exist: the job has {} members, counted from 0",
+            state.options.size
+        )),
+        Some(slot) => match taken(slot).filter(|_| !planted(state, Bug::SlotTwice)) {
+            Some(holder) => full(format!(
+                "place {slot} is held by the process on {}: give every member its own",
+                state
+                    .members
+                    .get(&holder)
+                    .map_or("another host", |member| &member.host)
+            )),
+            None => (Some(slot), (Transition::Joined, String::new())),
+        },
+        None => match (0..state.options.size).find(|slot| taken(*slot).is_none()) {
+            Some(slot) => (Some(slot), (Transition::Joined, String::new())),
+            None => full(format!("all {} places are taken", state.options.size)),
+        },
+    }
+}
+
+/// Everybody is in: number the ranks and tell them.
+pub(super) fn form(state: &mut State, actions: &mut Vec<Action>) -> Arc {
+    if state.changed {
+        state.changed = false;
+        let number = GenerationId(state.generation.number.0 + 1);
+        state.generation = Shared::new(Generation {
+            number,
+            members: state.seats(),
+        });
+        for seat in &state.generation.members {
+            if let Some(member) = state.members.get_mut(&seat.worker) {
+                member.rank = Some(seat.rank);
+            }
+            actions.push(Action::Send(
+                seat.worker,
+                ToWorker::Generation(Shared::clone(&state.generation)),
+            ));
+        }
+    }
+    state.phase = Phase::Ready;
+    let why = format!(
+        "generation {} has all {} members",
+        state.generation.number, state.options.size
+    );
+    task::start_next(state, actions);
+    (Transition::Formed, why)
+}
+
+fn missing(state: &State) -> String {
+    let in_now = state
+        .members
+        .values()
+        .filter(|member| matches!(member.status, Status::In { .. }))
+        .count();
+    format!("{in_now} of {} members are in", state.options.size)
+}
+
+pub(super) fn heard(now: Time, state: &mut State, worker: WorkerId) -> Arc {
+    match state.members.get_mut(&worker).map(|member| &mut member.status) {
+        Some(Status::In { heard }) => {
+            *heard = now;
+            (Transition::Heard, String::new())
+        }
+        _ => (Transition::Ignored, format!("{worker} is not a member")),
+    }
+}
+
+pub(super) fn link_lost(
+    now: Time,
+    state: &mut State,
+    worker: WorkerId,
+    why: String,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    let until = now + state.options.exit_report_within;
+    let launches = state.options.launches;
+    match state.members.get_mut(&worker) {
+        Some(member) if matches!(member.status, Status::In { .. }) && launches => {
+            member.status = Status::Unlinked { until, why };
+            let why = format!("the link of slot {} broke, waiting for its exit", member.slot);
+            form_again(now, state);
+            (Transition::LinkBroke, why)
+        }
+        Some(member) if matches!(member.status, Status::In { .. }) => {
+            lose(now, state, worker, Failure::LinkLost { why }, actions)
+        }
+        _ => (Transition::Ignored, format!("{worker} is not a member")),
+    }
+}
+
+pub(super) fn exited(
+    now: Time,
+    state: &mut State,
+    worker: WorkerId,
+    exit: Exit,
+    log_tail: String,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    state.alive.remove(&worker);
+    if state.is_over() {
+        state.members.remove(&worker);
+        return task::stopped_if_empty(state, format!("worker {worker} {exit}"));
+    }
+    match state
+        .members
+        .get(&worker)
+        .map(|member| (&member.status, member.slot))
+    {
+        None => (
+            Transition::ProcessGone,
+            format!("worker {worker}, given up before, {exit}"),
+        ),
+        Some((Status::Launching { .. }, slot)) => {
+            let failure = Failure::Exited { exit, log_tail };
+            start_failed(now, state, worker, slot, failure, actions)
+        }
+        Some(_) => lose(now, state, worker, Failure::Exited { exit, log_tail }, actions),
+    }
+}
+
+pub(super) fn launch_failed(
+    now: Time,
+    state: &mut State,
+    worker: WorkerId,
+    why: String,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    state.alive.remove(&worker);
+    let failure = Failure::NotStarted { why };
+    if state.is_over() {
+        return task::stopped_if_empty(state, format!("worker {worker} {failure}"));
+    }
+    match state
+        .members
+        .get(&worker)
+        .map(|member| (&member.status, member.slot))
+    {
+        None => (
+            Transition::Ignored,
+            format!("worker {worker} is not wanted any more"),
+        ),
+        Some((Status::Launching { .. }, slot)) => {
+            // A launcher that cannot start a process has said why; asking again changes nothing.
+            state.attempts[slot as usize] = state.options.start_attempts;
+            start_failed(now, state, worker, slot, failure, actions)
+        }
+        Some(_) => lose(now, state, worker, failure, actions),
+    }
+}
+
+/// A process ended before it joined: try again a few times, then give the job up with its reason.
+fn start_failed(
+    now: Time,
+    state: &mut State,
+    worker: WorkerId,
+    slot: u32,
+    failure: Failure,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    state.members.remove(&worker);
+    state.slots[slot as usize] = None;
+    state.attempts[slot as usize] += 1;
+    let attempts = state.attempts[slot as usize];
+    if attempts < state.options.start_attempts {
+        launch(now, state, slot, actions);
+        return (
+            Transition::StartRetried,
+            format!("rank {slot} {failure} before it joined; trying again"),
+        );
+    }
+    let what = RankFailure {
+        rank: Rank(slot),
+        host: "this host".to_owned(),
+        pid: 0,
+        failure,
+    };
+    let why = format!("the cluster could not start: {what}");
+    task::give_up_after_task(now, state, why.clone(), actions);
+    (Transition::StartGivenUp, why)
+}
+
+/// A process took too long to join.
+pub(super) fn join_too_late(
+    now: Time,
+    state: &mut State,
+    worker: WorkerId,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    let why = too_few(state);
+    if let Some(member) = state.members.remove(&worker) {
+        state.slots[member.slot as usize] = None;
+        actions.push(Action::Kill(worker));
+    }
+    task::give_up_after_task(now, state, why.clone(), actions);
+    (Transition::JoinTooLate, why)
+}
+
+/// A member is gone: record it against the running task, fill its place.
+pub(super) fn lose(
+    now: Time,
+    state: &mut State,
+    worker: WorkerId,
+    failure: Failure,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    let rank = state.rank_of(worker);
+    let Some(member) = state.members.remove(&worker) else {
+        return (Transition::Ignored, format!("{worker} is not a member"));
+    };
+    state.slots[member.slot as usize] = None;
+    state.changed = true;
+    // Without a launcher nobody says how a process fares: closing its link ends it in any case.
+    let may_live = state.alive.contains(&worker) || !state.options.launches;
+    if may_live && !planted(state, Bug::LostLivesOn) {
+        actions.push(Action::Kill(worker));
+    }
+    let what = RankFailure {
+        rank,
+        host: member.host,
+        pid: member.pid,
+        failure,
+    };
+    let why = what.to_string();
+    if state.options.launches && !state.is_over() {
+        launch(now, state, member.slot, actions);
+    }
+    let pending = state
+        .active
+        .as_mut()
+        .is_some_and(|active| active.pending.remove(&worker));
+    if pending {
+        let after_cancel = matches!(state.phase, Phase::Cancelling { .. });
+        task::rank_failed(now, state, Failed { what, after_cancel }, actions);
+        return (Transition::MemberLost, why);
+    }
+    form_again(now, state);
+    (Transition::MemberLostIdle, why)
+}
+
+/// A place is empty: the next task waits until it is filled. However many come and go meanwhile, the wait
+/// ends `join_within` after it began (CO-5).
+fn form_again(now: Time, state: &mut State) {
+    if state.phase == Phase::Ready {
+        state.phase = Phase::Forming {
+            until: forming_deadline(now, state),
+        };
+    }
+}
+
+pub(super) fn forming_deadline(now: Time, state: &State) -> Time {
+    let for_ever = seconds_of_a_century();
+    now + if planted(state, Bug::FormForEver) {
+        for_ever
+    } else {
+        state.options.join_within
+    }
+}
+
+fn seconds_of_a_century() -> std::time::Duration {
+    std::time::Duration::from_secs(100 * 365 * 24 * 3600)
+}
+
+pub(super) fn too_few(state: &State) -> String {
+    let within = seconds(state.options.join_within);
+    format!(
+        "only {} after {within}: raise `start_timeout`, or look at the log of the missing ones",
+        missing(state)
+    )
+}

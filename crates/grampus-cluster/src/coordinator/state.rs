@@ -1,0 +1,308 @@
+//! All that the coordinator knows.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use grampus_core::{Generation, GenerationId, Member as Seat, Rank, RankFailure, TaskId, Time, WorkerId};
+
+/// What a user may set.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Members of the job.
+    pub size: u32,
+    /// True where the driver launches the members; false where they come by themselves.
+    pub launches: bool,
+    /// How long a process may take from its launch until it joins.
+    pub join_within: Duration,
+    /// A member of which nothing was heard for so long is given up.
+    pub silent_after: Duration,
+    /// After a link broke, how long to wait for the launcher to say how the process ended.
+    pub exit_report_within: Duration,
+    /// How long a cancelled rank may take to end before its process is ended.
+    pub cancel_within: Duration,
+    /// How long members may take to leave before their processes are ended.
+    pub stop_within: Duration,
+    /// How often in a row a slot's process may end before it joins.
+    pub start_attempts: u32,
+    /// A mistake to make, for the simulation to find.
+    #[cfg(feature = "planted-bugs")]
+    pub bug: Option<super::Bug>,
+}
+
+impl Options {
+    /// The defaults for a job of `size` members that the driver launches.
+    pub fn launched(size: u32) -> Self {
+        Self {
+            size,
+            launches: true,
+            join_within: Duration::from_secs(60),
+            silent_after: Duration::from_secs(3),
+            exit_report_within: Duration::from_secs(1),
+            cancel_within: Duration::from_millis(500),
+            stop_within: Duration::from_millis(500),
+            start_attempts: 3,
+            #[cfg(feature = "planted-bugs")]
+            bug: None,
+        }
+    }
+
+    /// The defaults for a job whose members come by themselves.
+    pub fn awaited(size: u32) -> Self {
+        Self {
+            launches: false,
+            ..Self::launched(size)
+        }
+    }
+}
+
+/// What the job is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Waiting for members.
+    Forming {
+        /// Given up then.
+        until: Time,
+    },
+    /// Everybody is in, nothing runs.
+    Ready,
+    /// A task runs.
+    Running,
+    /// A task is being ended.
+    Cancelling {
+        /// Processes that still work on it are ended then.
+        until: Time,
+    },
+    /// Members are leaving.
+    Stopping {
+        /// Processes that are left are ended then.
+        until: Time,
+        /// They were already ordered to be ended once.
+        killed: bool,
+    },
+    /// Nothing runs any more and nothing will.
+    Over,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Status {
+    /// Its process was launched.
+    Launching { until: Time },
+    /// It joined.
+    In { heard: Time },
+    /// Its link broke; how its process ended is awaited.
+    Unlinked { until: Time, why: String },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub slot: u32,
+    pub status: Status,
+    /// First rank in the newest generation; none where it is not in it.
+    pub rank: Option<Rank>,
+    pub ranks: u32,
+    pub pid: u32,
+    pub host: String,
+    pub address: String,
+    pub ports: Vec<u16>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Submission {
+    pub id: TaskId,
+    pub world: u32,
+    pub restarts: u32,
+}
+
+/// One failed rank of the running task.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// What and where.
+    pub what: RankFailure,
+    /// It came after the rank had been told to end.
+    pub after_cancel: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Active {
+    pub id: TaskId,
+    pub pending: BTreeSet<WorkerId>,
+    pub failures: Vec<Failed>,
+    /// The user asked for the end before any rank failed.
+    pub cancelled: Option<String>,
+}
+
+/// The coordinator's state: a value that [`super::step`] takes and returns.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(super) options: Options,
+    pub(super) phase: Phase,
+    pub(super) members: BTreeMap<WorkerId, Member>,
+    /// Holder of each slot.
+    pub(super) slots: Vec<Option<WorkerId>>,
+    /// Launches of each slot in a row that ended before joining.
+    pub(super) attempts: Vec<u32>,
+    /// Processes that were launched and not yet reported gone.
+    pub(super) alive: BTreeSet<WorkerId>,
+    pub(super) next_worker: u64,
+    pub(super) generation: Arc<Generation>,
+    /// Members changed since the generation was published.
+    pub(super) changed: bool,
+    pub(super) active: Option<Active>,
+    pub(super) queue: VecDeque<Submission>,
+    /// Why the job cannot go on once the task that runs is resolved (CO-10).
+    pub(super) hopeless: Option<String>,
+    pub(super) last_tick: Time,
+    pub(super) why: String,
+}
+
+/// One member as `grampus status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct MemberView {
+    /// Its id.
+    pub worker: u64,
+    /// Its place; the rank where members carry one rank each.
+    pub slot: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its host.
+    pub host: String,
+    /// `starting`, `in`, or `leaving`.
+    pub state: &'static str,
+}
+
+impl State {
+    /// A coordinator that has not started.
+    pub fn new(options: Options) -> Self {
+        let size = options.size as usize;
+        Self {
+            options,
+            phase: Phase::Forming { until: Time::ZERO },
+            members: BTreeMap::new(),
+            slots: vec![None; size],
+            attempts: vec![0; size],
+            alive: BTreeSet::new(),
+            next_worker: 1,
+            generation: Arc::new(Generation {
+                number: GenerationId(0),
+                members: Vec::new(),
+            }),
+            changed: true,
+            active: None,
+            queue: VecDeque::new(),
+            hopeless: None,
+            last_tick: Time::ZERO,
+            why: "not started".to_owned(),
+        }
+    }
+
+    /// What the job is doing.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The last sentence of a decision that changed something.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// The newest generation.
+    pub fn generation(&self) -> &Arc<Generation> {
+        &self.generation
+    }
+
+    /// The task that runs or is being ended.
+    pub fn task(&self) -> Option<TaskId> {
+        self.active.as_ref().map(|active| active.id)
+    }
+
+    /// Processes that were launched and have not been reported gone.
+    pub fn alive(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.alive.iter().copied()
+    }
+
+    /// Every member with its slot, whatever its status; CO-1 is checked on this.
+    pub fn seating(&self) -> impl Iterator<Item = (WorkerId, u32)> + '_ {
+        self.members.iter().map(|(worker, member)| (*worker, member.slot))
+    }
+
+    /// Members as shown to people, by slot.
+    pub fn members(&self) -> Vec<MemberView> {
+        let mut views: Vec<MemberView> = self
+            .members
+            .iter()
+            .map(|(worker, member)| MemberView {
+                worker: worker.0,
+                slot: member.slot,
+                pid: member.pid,
+                host: member.host.clone(),
+                state: match member.status {
+                    Status::Launching { .. } => "starting",
+                    Status::In { .. } => "in",
+                    Status::Unlinked { .. } => "leaving",
+                },
+            })
+            .collect();
+        views.sort_by_key(|view| view.slot);
+        views
+    }
+
+    /// When the next tick is due (CO-5); `None` where nothing is awaited.
+    ///
+    /// That is when the next wait ends, but not long after the last tick: a driver that only slept must not
+    /// look like one that was away.
+    pub fn deadline(&self) -> Option<Time> {
+        if self.phase == Phase::Over {
+            return None;
+        }
+        let look = self.last_tick + self.options.silent_after / 4;
+        let phase = match self.phase {
+            Phase::Forming { until } | Phase::Cancelling { until } | Phase::Stopping { until, .. } => {
+                Some(until)
+            }
+            Phase::Ready | Phase::Running | Phase::Over => None,
+        };
+        let members = self.members.values().map(|member| match member.status {
+            Status::Launching { until } | Status::Unlinked { until, .. } => until,
+            Status::In { heard } => heard + self.options.silent_after,
+        });
+        phase.into_iter().chain(members).chain([look]).min()
+    }
+
+    pub(super) fn everybody_in(&self) -> bool {
+        self.slots.iter().all(|slot| {
+            slot.and_then(|worker| self.members.get(&worker))
+                .is_some_and(|member| matches!(member.status, Status::In { .. }))
+        })
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Stopping { .. } | Phase::Over)
+    }
+
+    /// The members in order of slot, with their ranks.
+    pub(super) fn seats(&self) -> Vec<Seat> {
+        let mut rank = 0;
+        let holders = self.slots.iter().flatten();
+        holders
+            .filter_map(|worker| self.members.get(worker).map(|member| (*worker, member)))
+            .map(|(worker, member)| {
+                let seat = Seat {
+                    worker,
+                    rank: Rank(rank),
+                    ranks: member.ranks,
+                    host: member.host.clone(),
+                    address: member.address.clone(),
+                };
+                rank += member.ranks;
+                seat
+            })
+            .collect()
+    }
+
+    /// First rank of a member in the newest generation; its slot where it is not in one.
+    pub(super) fn rank_of(&self, worker: WorkerId) -> Rank {
+        let member = self.members.get(&worker);
+        member.map_or(Rank(0), |member| member.rank.unwrap_or(Rank(member.slot)))
+    }
+}

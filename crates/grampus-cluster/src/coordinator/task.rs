@@ -1,0 +1,355 @@
+//! One task at a time: sent to every rank, ended everywhere when one fails, resolved once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc as Shared;
+
+use grampus_core::{Outcome, Rank, RankFailure, Task, TaskFailure, TaskId, Time, ToWorker, WorkerId};
+
+use super::bug::{Bug, planted};
+use super::state::{Active, Failed, Phase, State, Status, Submission};
+use super::{Action, Arc, Transition, first_cause, membership};
+
+pub(super) fn submit(
+    state: &mut State,
+    id: TaskId,
+    world: u32,
+    restarts: u32,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    if state.is_over() {
+        let why = format!("the cluster is not running: {}", state.why);
+        actions.push(Action::Resolve(
+            id,
+            Err(TaskFailure::Cluster { why: why.clone() }),
+        ));
+        return (Transition::TaskRefused, why);
+    }
+    state.queue.push_back(Submission { id, world, restarts });
+    if state.phase != Phase::Ready {
+        return (Transition::TaskQueued, format!("task {id} waits: {}", state.why));
+    }
+    start_next(state, actions);
+    if state.task() != Some(id) {
+        return (
+            Transition::TaskRefused,
+            format!("task {id} asks for {world} ranks, which the cluster does not have"),
+        );
+    }
+    (
+        Transition::TaskStarted,
+        format!("task {id} runs on {world} ranks"),
+    )
+}
+
+/// Sends the oldest waiting task, if the job is ready for one.
+pub(super) fn start_next(state: &mut State, actions: &mut Vec<Action>) {
+    while state.phase == Phase::Ready
+        && let Some(Submission { id, world, restarts }) = state.queue.pop_front()
+    {
+        let ranks: u32 = state.generation.members.iter().map(|seat| seat.ranks).sum();
+        if world == 0 || world > ranks {
+            let why = format!("a task on {world} ranks was asked for, the cluster has {ranks}");
+            actions.push(Action::Resolve(id, Err(TaskFailure::Cluster { why })));
+            continue;
+        }
+        let seats = state.generation.members.iter().filter(|seat| seat.rank.0 < world);
+        let pending: BTreeSet<WorkerId> = seats.map(|seat| seat.worker).collect();
+        let ports: Shared<[u16]> = ports_of(state, world).into();
+        let task = Task {
+            id,
+            generation: state.generation.number,
+            world,
+            restarts,
+            ports,
+        };
+        actions.extend(
+            pending
+                .iter()
+                .map(|worker| Action::Send(*worker, ToWorker::Task(task.clone()))),
+        );
+        state.active = Some(Active {
+            id,
+            pending,
+            failures: Vec::new(),
+            cancelled: None,
+        });
+        state.phase = Phase::Running;
+    }
+}
+
+/// The ports of the world's ranks, in order of rank.
+fn ports_of(state: &State, world: u32) -> Vec<u16> {
+    let seats = state.generation.members.iter();
+    seats
+        .flat_map(|seat| {
+            let ports = state
+                .members
+                .get(&seat.worker)
+                .map(|member| member.ports.as_slice())
+                .unwrap_or_default();
+            (0..seat.ranks as usize).map(|local| ports.get(local).copied().unwrap_or(0))
+        })
+        .take(world as usize)
+        .collect()
+}
+
+pub(super) fn finished(
+    now: Time,
+    state: &mut State,
+    worker: WorkerId,
+    id: TaskId,
+    outcome: Outcome,
+    ports: Vec<u16>,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    let Some(member) = state
+        .members
+        .get_mut(&worker)
+        .filter(|member| matches!(member.status, Status::In { .. }))
+    else {
+        return (
+            Transition::FinishedStale,
+            format!("{worker} is not a member, its end of task {id} is ignored"),
+        );
+    };
+    member.status = Status::In { heard: now };
+    member.ports = ports;
+    let (host, pid) = (member.host.clone(), member.pid);
+    let stale_counts = planted(state, Bug::StaleCounts);
+    let active = state
+        .active
+        .as_mut()
+        .filter(|active| active.id == id || stale_counts);
+    if !active.is_some_and(|active| active.pending.remove(&worker)) {
+        return (
+            Transition::FinishedStale,
+            format!("task {id} is over, its end on {worker} is ignored"),
+        );
+    }
+    let rank = state.rank_of(worker);
+    match outcome {
+        Outcome::Ok => {
+            let arc = (
+                Transition::RankFinished,
+                format!("rank {rank} finished task {id}"),
+            );
+            if settle(now, state, actions) {
+                (Transition::TaskSucceeded, format!("task {id} is done"))
+            } else {
+                arc
+            }
+        }
+        Outcome::Cancelled => {
+            let why = ended_as_told(now, state, rank, actions);
+            settle(now, state, actions);
+            (Transition::RankCancelled, why)
+        }
+        Outcome::Failed { local, failure } => {
+            let what = RankFailure {
+                rank: Rank(rank.0 + local),
+                host,
+                pid,
+                failure,
+            };
+            let why = what.to_string();
+            let after_cancel = matches!(state.phase, Phase::Cancelling { .. });
+            rank_failed(now, state, Failed { what, after_cancel }, actions);
+            (
+                if after_cancel {
+                    Transition::RankFailedLater
+                } else {
+                    Transition::RankFailedFirst
+                },
+                why,
+            )
+        }
+    }
+}
+
+/// A rank that says it was cancelled has not finished its part; where nobody told it to end, the whole task
+/// ends for it (CO-4).
+fn ended_as_told(now: Time, state: &mut State, rank: Rank, actions: &mut Vec<Action>) -> String {
+    if state.phase != Phase::Running {
+        return format!("rank {rank} ended the task as told");
+    }
+    let why = format!("rank {rank} ended the task without being told to");
+    if let Some(active) = &mut state.active {
+        active.cancelled = Some(why.clone());
+    }
+    cancel_pending(now, state, &why, actions);
+    why
+}
+
+/// A rank of the running task failed: end the others, and resolve once none is left.
+pub(super) fn rank_failed(now: Time, state: &mut State, failed: Failed, actions: &mut Vec<Action>) {
+    let rank = failed.what.rank;
+    if let Some(active) = &mut state.active {
+        active.failures.push(failed);
+        if planted(state, Bug::ResolveTwice) {
+            resolve_copy(state, actions);
+        }
+    }
+    if state.phase == Phase::Running {
+        cancel_pending(now, state, &format!("rank {rank} failed"), actions);
+    }
+    settle(now, state, actions);
+}
+
+fn resolve_copy(state: &State, actions: &mut Vec<Action>) {
+    if let Some(active) = &state.active {
+        actions.push(Action::Resolve(active.id, end_of(active)));
+    }
+}
+
+fn cancel_pending(now: Time, state: &mut State, why: &str, actions: &mut Vec<Action>) {
+    state.phase = Phase::Cancelling {
+        until: now + state.options.cancel_within,
+    };
+    if let Some(active) = &state.active {
+        let message = |worker: &WorkerId| {
+            Action::Send(
+                *worker,
+                ToWorker::Cancel {
+                    task: active.id,
+                    why: why.to_owned(),
+                },
+            )
+        };
+        let linked = active.pending.iter().filter(|worker| {
+            state
+                .members
+                .get(worker)
+                .is_some_and(|member| matches!(member.status, Status::In { .. }))
+        });
+        actions.extend(linked.map(message));
+    }
+}
+
+/// Resolves the task if no rank works on it any more, and goes on; true where it succeeded.
+pub(super) fn settle(now: Time, state: &mut State, actions: &mut Vec<Action>) -> bool {
+    let Some(active) = state.active.take_if(|active| active.pending.is_empty()) else {
+        return false;
+    };
+    let end = end_of(&active);
+    let succeeded = end.is_ok();
+    actions.push(Action::Resolve(active.id, end));
+    if let Some(why) = state.hopeless.take() {
+        give_up(now, state, why, actions);
+    } else if state.everybody_in() {
+        membership::form(state, actions);
+    } else {
+        state.phase = Phase::Forming {
+            until: membership::forming_deadline(now, state),
+        };
+    }
+    succeeded
+}
+
+fn end_of(active: &Active) -> Result<(), TaskFailure> {
+    if let Some(why) = &active.cancelled {
+        return Err(TaskFailure::Cancelled { why: why.clone() });
+    }
+    let Some((index, _)) = first_cause(&active.failures) else {
+        return Ok(());
+    };
+    let first = Box::new(active.failures[index].what.clone());
+    let folded = active
+        .failures
+        .iter()
+        .map(|failed| failed.what.rank)
+        .filter(|rank| *rank != first.rank)
+        .collect();
+    Err(TaskFailure::Rank { first, folded })
+}
+
+pub(super) fn cancel(
+    now: Time,
+    state: &mut State,
+    id: TaskId,
+    why: String,
+    actions: &mut Vec<Action>,
+) -> Arc {
+    if let Some(place) = state.queue.iter().position(|waiting| waiting.id == id) {
+        state.queue.remove(place);
+        actions.push(Action::Resolve(id, Err(TaskFailure::Cancelled { why })));
+        return (
+            Transition::CancelQueued,
+            format!("task {id} was cancelled before it began"),
+        );
+    }
+    match &mut state.active {
+        Some(active) if active.id == id && state.phase == Phase::Running => {
+            active.cancelled = Some(why.clone());
+            cancel_pending(now, state, &why, actions);
+            (
+                Transition::CancelStarted,
+                format!("task {id} is being cancelled: {why}"),
+            )
+        }
+        _ => (Transition::CancelIgnored, format!("task {id} does not run")),
+    }
+}
+
+pub(super) fn stop(now: Time, state: &mut State, why: String, actions: &mut Vec<Action>) -> Arc {
+    if state.is_over() {
+        return (Transition::StopIgnored, "the job is over already".to_owned());
+    }
+    give_up(now, state, why.clone(), actions);
+    (Transition::StopStarted, why)
+}
+
+/// A place cannot be filled: what runs may end first, whatever waits cannot begin (CO-10).
+pub(super) fn give_up_after_task(now: Time, state: &mut State, why: String, actions: &mut Vec<Action>) {
+    if state.active.is_some() {
+        state.hopeless.get_or_insert(why);
+    } else {
+        give_up(now, state, why, actions);
+    }
+}
+
+/// Resolves all that waits, and sends everybody home.
+pub(super) fn give_up(now: Time, state: &mut State, why: String, actions: &mut Vec<Action>) {
+    let over = || TaskFailure::Cluster { why: why.clone() };
+    // A rank that failed before is still the cause (CO-8).
+    let active = state.active.take();
+    actions.extend(active.map(|active| {
+        let end = end_of(&active).err().unwrap_or_else(over);
+        Action::Resolve(active.id, Err(end))
+    }));
+    let waiting = state.queue.drain(..);
+    actions.extend(waiting.map(|waiting| Action::Resolve(waiting.id, Err(over()))));
+    let linked = state
+        .members
+        .iter()
+        .filter(|(_, member)| matches!(member.status, Status::In { .. }));
+    actions.extend(linked.map(|(worker, _)| Action::Send(*worker, ToWorker::Stop { why: why.clone() })));
+    // A process that never joined has nobody to listen to the request.
+    let deaf = state
+        .members
+        .iter()
+        .filter(|(_, member)| !matches!(member.status, Status::In { .. }));
+    actions.extend(
+        deaf.filter(|(worker, _)| state.alive.contains(worker))
+            .map(|(worker, _)| Action::Kill(*worker)),
+    );
+    state.members.clear();
+    state.slots.fill(None);
+    let nothing_left = state.alive.is_empty();
+    state.phase = match nothing_left {
+        true => Phase::Over,
+        false => Phase::Stopping {
+            until: now + state.options.stop_within,
+            killed: false,
+        },
+    };
+    state.why = why;
+}
+
+/// The job is over once the last process is gone.
+pub(super) fn stopped_if_empty(state: &mut State, why: String) -> Arc {
+    if state.alive.is_empty() {
+        state.phase = Phase::Over;
+        return (Transition::Stopped, state.why.clone());
+    }
+    (Transition::ProcessGone, why)
+}

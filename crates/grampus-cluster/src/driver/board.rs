@@ -1,0 +1,149 @@
+//! Where the driver's thread leaves news for the user's thread.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use grampus_core::{Clock, SystemClock, TaskFailure, TaskId};
+
+use super::TaskEnd;
+use super::output::Line;
+
+/// Lines kept for a user's thread that does not fetch them; older ones are in the log files.
+const KEPT_LINES: usize = 10_000;
+
+/// News: ends of tasks, lines of output, and whether the job is ready or over.
+#[derive(Default)]
+pub struct Board {
+    news: Mutex<News>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct News {
+    ended: HashMap<TaskId, TaskEnd>,
+    lines: VecDeque<Line>,
+    skipped: u64,
+    ready: bool,
+    over: Option<String>,
+}
+
+/// What a wait brought.
+#[derive(Default)]
+pub struct Happened {
+    /// Lines of output since the last call.
+    pub lines: Vec<Line>,
+    /// Lines that were dropped because nobody fetched them.
+    pub skipped: u64,
+    /// The end of the task that was waited for.
+    pub end: Option<TaskEnd>,
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut News)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits until `done` has an answer or the time is up.
+    fn wait<T>(&self, within: Duration, mut done: impl FnMut(&mut News) -> Option<T>) -> Option<T> {
+        let clock = SystemClock::start();
+        let end = clock.now() + within;
+        let mut news = self.lock();
+        loop {
+            if let Some(answer) = done(&mut news) {
+                return Some(answer);
+            }
+            let left = end.since(clock.now());
+            if left.is_zero() {
+                return None;
+            }
+            news = self
+                .changed
+                .wait_timeout(news, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Waits for the end of a task or for output, whichever comes first.
+    pub fn wait_task(&self, task: TaskId, within: Duration) -> Happened {
+        let found = self.wait(within, |news| {
+            let end = news.ended.remove(&task);
+            (end.is_some() || !news.lines.is_empty()).then(|| take(news, end))
+        });
+        found.unwrap_or_default()
+    }
+
+    /// Output that nobody fetched yet.
+    pub fn take_lines(&self) -> Happened {
+        take(&mut self.lock(), None)
+    }
+
+    /// Waits until everybody has joined (`Ok`) or the job is over (`Err` with the reason); `None` when the
+    /// time is up.
+    pub fn wait_ready(&self, within: Duration) -> Option<Result<(), String>> {
+        self.wait(within, |news| match (&news.over, news.ready) {
+            (Some(why), _) => Some(Err(why.clone())),
+            (None, true) => Some(Ok(())),
+            (None, false) => None,
+        })
+    }
+
+    /// Why the job is over, if it is.
+    pub fn over(&self) -> Option<String> {
+        self.lock().over.clone()
+    }
+
+    pub(super) fn wait_over(&self, within: Duration) -> bool {
+        self.wait(within, |news| news.over.is_some().then_some(()))
+            .is_some()
+    }
+
+    pub(super) fn set_ready(&self) {
+        self.tell(|news| news.ready = true);
+    }
+
+    pub(super) fn set_over(&self, why: &str) {
+        self.tell(|news| news.over = Some(why.to_owned()));
+    }
+
+    pub(super) fn end(&self, task: TaskId, end: TaskEnd) {
+        self.tell(|news| drop(news.ended.insert(task, end)));
+    }
+
+    pub(super) fn refuse(&self, task: TaskId) {
+        let why = format!("the cluster is not running: {}", self.over().unwrap_or_default());
+        self.end(
+            task,
+            TaskEnd::Failed {
+                failure: TaskFailure::Cluster { why },
+                raised: None,
+            },
+        );
+    }
+
+    pub(super) fn add_lines(&self, lines: Vec<Line>) {
+        if lines.is_empty() {
+            return;
+        }
+        self.tell(|news| {
+            news.lines.extend(lines);
+            let surplus = news.lines.len().saturating_sub(KEPT_LINES);
+            news.lines.drain(..surplus);
+            news.skipped += surplus as u64;
+        });
+    }
+}
+
+fn take(news: &mut News, end: Option<TaskEnd>) -> Happened {
+    Happened {
+        lines: news.lines.drain(..).collect(),
+        skipped: std::mem::take(&mut news.skipped),
+        end,
+    }
+}

@@ -1,0 +1,332 @@
+//! The driver's loop.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use grampus_core::{Clock, Rank, SystemClock, TaskFailure, TaskId, Time, ToCoordinator, ToWorker, WorkerId};
+use grampus_net::Listener;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::board::Board;
+use super::links::{LinkEvent, Links, Outbox};
+use super::output::Lines;
+use super::status::Header;
+use super::{Call, TaskEnd};
+use crate::coordinator::{Action, Input, Options, Phase, State, Transition, step};
+use crate::jobdir::JobDir;
+use crate::launcher::{LaunchEvent, Launcher};
+use crate::payload::Payload;
+
+/// How often time itself is an input, where nothing is due earlier.
+const TICK: Duration = Duration::from_millis(250);
+/// The status file is for people: often enough.
+const STATUS_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) struct Core {
+    /// Taken out only while a step is computed.
+    state: Option<State>,
+    launcher: Option<Box<dyn Launcher>>,
+    board: Arc<Board>,
+    header: Header,
+    dir: JobDir,
+    clock: SystemClock,
+    links: Links,
+    link_events: Option<UnboundedReceiver<LinkEvent>>,
+    lines: Lines,
+    /// The function and arguments of tasks that are not over.
+    payloads: HashMap<TaskId, Payload>,
+    /// What ranks returned or raised so far.
+    results: HashMap<TaskId, BTreeMap<Rank, Payload>>,
+    /// The connection of a process that the coordinator decides about in this very step.
+    newcomer: Option<(WorkerId, u64, Outbox)>,
+    beat_every: Duration,
+    last_beat: Time,
+    last_status: Time,
+    stale_status: bool,
+}
+
+impl Core {
+    pub(super) fn new(
+        options: Options,
+        launcher: Option<Box<dyn Launcher>>,
+        board: Arc<Board>,
+        header: Header,
+        dir: JobDir,
+    ) -> Self {
+        let (links, link_events) = Links::new();
+        Self {
+            beat_every: options.silent_after / 6,
+            state: Some(State::new(options)),
+            launcher,
+            board,
+            header,
+            dir,
+            clock: SystemClock::start(),
+            links,
+            link_events: Some(link_events),
+            lines: Lines::default(),
+            payloads: HashMap::new(),
+            results: HashMap::new(),
+            newcomer: None,
+            last_beat: Time::ZERO,
+            last_status: Time::ZERO,
+            stale_status: true,
+        }
+    }
+
+    pub(super) async fn run(mut self, listener: Option<Listener>, mut calls: UnboundedReceiver<Call>) {
+        let accepting = listener.map(|listener| self.links.listen(listener));
+        let Some(mut link_events) = self.link_events.take() else {
+            return;
+        };
+        self.feed(Input::Start);
+        while !self.is_over() {
+            tokio::select! {
+                biased;
+                Some(event) = link_events.recv() => self.link_event(event),
+                call = calls.recv() => match call {
+                    Some(call) => self.call(call),
+                    None => drop(self.feed(Input::Stop { why: "the driver let go of its cluster".to_owned() })),
+                },
+                () = tokio::time::sleep(self.patience()) => self.tick(),
+            }
+        }
+        if let Some(accepting) = accepting {
+            accepting.abort();
+        }
+        self.finish(calls).await;
+    }
+
+    fn is_over(&self) -> bool {
+        self.state
+            .as_ref()
+            .is_none_or(|state| *state.phase() == Phase::Over)
+    }
+
+    fn patience(&self) -> Duration {
+        let now = self.clock.now();
+        let deadline = self
+            .state
+            .as_ref()
+            .and_then(State::deadline)
+            .map_or(TICK, |deadline| deadline.since(now));
+        deadline
+            .min(TICK)
+            .min(self.beat_every)
+            .max(Duration::from_millis(1))
+    }
+
+    fn tick(&mut self) {
+        while self.feed(Input::Tick) != Transition::Idle && !self.is_over() {}
+        let now = self.clock.now();
+        if now.since(self.last_beat) >= self.beat_every {
+            self.last_beat = now;
+            self.links.beat();
+        }
+        if self.stale_status && now.since(self.last_status) >= STATUS_EVERY {
+            self.write_status(now);
+        }
+    }
+
+    fn write_status(&mut self, now: Time) {
+        if let Some(state) = &self.state {
+            self.header.write(self.dir.path(), state);
+        }
+        self.last_status = now;
+        self.stale_status = false;
+    }
+
+    fn call(&mut self, call: Call) {
+        match call {
+            Call::Submit {
+                task,
+                world,
+                restarts,
+                payload,
+            } => {
+                self.payloads.insert(task, payload);
+                self.feed(Input::Submit {
+                    task,
+                    world,
+                    restarts,
+                });
+            }
+            Call::Cancel { task, why } => drop(self.feed(Input::Cancel { task, why })),
+            Call::Stop { why } => drop(self.feed(Input::Stop { why })),
+            Call::Attach(link) => self.links.attach(*link),
+            Call::Launch(event) => self.launch_event(event),
+        }
+    }
+
+    fn launch_event(&mut self, event: LaunchEvent) {
+        match event {
+            LaunchEvent::Ready { .. } | LaunchEvent::Started { .. } => {}
+            LaunchEvent::NotStarted { worker, why } => drop(self.feed(Input::LaunchFailed { worker, why })),
+            LaunchEvent::Exited {
+                worker,
+                exit,
+                log_tail,
+            } => {
+                self.links.close(worker);
+                self.feed(Input::Exited {
+                    worker,
+                    exit,
+                    log_tail,
+                });
+            }
+            LaunchEvent::Output { rank, stream, bytes } => {
+                let lines = self.lines.push(rank, stream, &bytes);
+                self.board.add_lines(lines);
+            }
+            LaunchEvent::Broken { why } => drop(self.feed(Input::Stop { why })),
+        }
+    }
+
+    fn link_event(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Joined { link, join, outbox } => {
+                // Kept aside: if the coordinator refuses, an earlier connection under that id stays as it is.
+                self.newcomer = Some((join.worker, link, outbox));
+                self.feed(Input::Joined(join));
+            }
+            LinkEvent::Said {
+                link,
+                worker,
+                message,
+                payload,
+            } if self.links.is_current(worker, link) => {
+                self.said(worker, message, payload);
+            }
+            LinkEvent::Lost { link, worker, why } if self.links.is_current(worker, link) => {
+                self.links.close(worker);
+                self.feed(Input::LinkLost { worker, why });
+            }
+            LinkEvent::Said { .. } | LinkEvent::Lost { .. } => {}
+        }
+    }
+
+    fn said(&mut self, worker: WorkerId, message: ToCoordinator, payload: Payload) {
+        match message {
+            ToCoordinator::Heartbeat | ToCoordinator::Join(_) => drop(self.feed(Input::Heard(worker))),
+            ToCoordinator::Finished { task, outcome, ports } => {
+                if let Some(rank) = self.rank_of(worker) {
+                    self.results.entry(task).or_default().insert(rank, payload);
+                }
+                self.feed(Input::Finished {
+                    worker,
+                    task,
+                    outcome,
+                    ports,
+                });
+            }
+        }
+    }
+
+    fn rank_of(&self, worker: WorkerId) -> Option<Rank> {
+        let generation = self.state.as_ref()?.generation();
+        generation
+            .members
+            .iter()
+            .find(|seat| seat.worker == worker)
+            .map(|seat| seat.rank)
+    }
+
+    fn feed(&mut self, input: Input) -> Transition {
+        let Some(state) = self.state.take() else {
+            return Transition::Idle;
+        };
+        let answer = step(self.clock.now(), state, input);
+        if *answer.state.phase() == Phase::Ready || *answer.state.phase() == Phase::Running {
+            self.board.set_ready();
+        }
+        self.state = Some(answer.state);
+        self.stale_status |= !matches!(answer.transition, Transition::Heard | Transition::Idle);
+        let refused = answer
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::Refuse(..)));
+        if !refused && let Some((worker, link, outbox)) = self.newcomer.take() {
+            self.links.insert(worker, link, outbox);
+        }
+        for action in answer.actions {
+            self.act(action);
+        }
+        answer.transition
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Launch { worker, slot } => {
+                if let Some(launcher) = &mut self.launcher {
+                    launcher.launch(worker, slot);
+                }
+            }
+            Action::Kill(worker) => {
+                self.links.close(worker);
+                if let Some(launcher) = &mut self.launcher {
+                    launcher.kill(worker);
+                }
+            }
+            Action::Send(worker, message) => self.send(worker, &message),
+            Action::Refuse(_, why) => {
+                if let Some((_, _, outbox)) = self.newcomer.take() {
+                    self.links.refuse(outbox, why);
+                }
+            }
+            Action::Resolve(task, end) => self.resolve(task, end),
+        }
+    }
+
+    fn send(&mut self, worker: WorkerId, message: &ToWorker) {
+        let payload = match message {
+            ToWorker::Task(task) => self.payloads.get(&task.id).cloned().unwrap_or_default(),
+            _ => Payload::default(),
+        };
+        if let Err(error) = self.links.send(worker, message, payload) {
+            self.feed(Input::LinkLost {
+                worker,
+                why: error.to_string(),
+            });
+        }
+    }
+
+    fn resolve(&mut self, task: TaskId, end: Result<(), TaskFailure>) {
+        self.payloads.remove(&task);
+        let mut results = self.results.remove(&task).unwrap_or_default();
+        let end = match end {
+            Ok(()) => TaskEnd::Returned(results.into_values().collect()),
+            Err(failure) => {
+                let first = match &failure {
+                    TaskFailure::Rank { first, .. } => Some(first.rank),
+                    TaskFailure::Cancelled { .. } | TaskFailure::Cluster { .. } => None,
+                };
+                let raised = first.and_then(|rank| results.remove(&rank));
+                TaskEnd::Failed { failure, raised }
+            }
+        };
+        self.board.end(task, end);
+    }
+
+    /// Everybody was told to go: end the processes, then the connections, then the folder, then say so.
+    async fn finish(mut self, mut calls: UnboundedReceiver<Call>) {
+        if let Some(mut launcher) = self.launcher.take() {
+            launcher.close();
+        }
+        // The last words of the workers were reported before their exits.
+        calls.close();
+        while let Ok(call) = calls.try_recv() {
+            self.call(call);
+        }
+        let rest = self.lines.rest();
+        self.board.add_lines(rest);
+        let why = self
+            .state
+            .as_ref()
+            .map(|state| state.why().to_owned())
+            .unwrap_or_default();
+        self.links.flush().await;
+        drop(self.dir);
+        self.board.set_over(&why);
+    }
+}

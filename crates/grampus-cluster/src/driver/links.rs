@@ -1,0 +1,227 @@
+//! Connections of members: each has a task that reads and one that writes, so that a slow one holds up
+//! nobody else.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use grampus_core::{Join, ToCoordinator, ToWorker, WorkerId};
+use grampus_net::{Frame, Link, Listener, NetError, TransportKind};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::payload::Payload;
+
+/// How long a connected process may take to introduce itself.
+const INTRODUCE_WITHIN: Duration = Duration::from_secs(5);
+/// How long the last messages may take to leave.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a connection brings.
+pub(super) enum LinkEvent {
+    Joined {
+        link: u64,
+        join: Join,
+        outbox: Outbox,
+    },
+    Said {
+        link: u64,
+        worker: WorkerId,
+        message: ToCoordinator,
+        payload: Payload,
+    },
+    Lost {
+        link: u64,
+        worker: WorkerId,
+        why: String,
+    },
+}
+
+/// The writing side of one connection.
+pub(super) struct Outbox {
+    frames: UnboundedSender<Frame>,
+    writer: JoinHandle<()>,
+    remote: bool,
+}
+
+/// The connections of all members.
+pub(super) struct Links {
+    events: UnboundedSender<LinkEvent>,
+    open: HashMap<WorkerId, (u64, Outbox)>,
+    closing: Vec<JoinHandle<()>>,
+    next: u64,
+}
+
+impl Links {
+    pub(super) fn new() -> (Self, UnboundedReceiver<LinkEvent>) {
+        let (events, receiver) = unbounded_channel();
+        (
+            Self {
+                events,
+                open: HashMap::new(),
+                closing: Vec::new(),
+                next: 0,
+            },
+            receiver,
+        )
+    }
+
+    /// Takes connections as they come. Each handshake has a task of its own.
+    pub(super) fn listen(&self, listener: Listener) -> JoinHandle<()> {
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            // Even numbers here, odd ones for links that are attached.
+            let mut link = 0;
+            loop {
+                let Ok(incoming) = listener.accept().await else {
+                    // Out of descriptors: those who connected are waiting, some will leave.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                };
+                link += 2;
+                let events = events.clone();
+                tokio::spawn(async move {
+                    match incoming.handshake().await {
+                        Ok(connection) => serve(link, connection, events).await,
+                        Err(error) => eprintln!("grampus: refused a connection: {error}"),
+                    }
+                });
+            }
+        })
+    }
+
+    /// Takes a connection that was made elsewhere.
+    pub(super) fn attach(&mut self, connection: Link) {
+        self.next += 2;
+        tokio::spawn(serve(self.next + 1, connection, self.events.clone()));
+    }
+
+    pub(super) fn insert(&mut self, worker: WorkerId, link: u64, outbox: Outbox) {
+        if let Some((_, old)) = self.open.insert(worker, (link, outbox)) {
+            self.closing.push(old.close());
+        }
+    }
+
+    /// True where this is still the member's connection.
+    pub(super) fn is_current(&self, worker: WorkerId, link: u64) -> bool {
+        self.open
+            .get(&worker)
+            .is_some_and(|(current, _)| *current == link)
+    }
+
+    pub(super) fn send(
+        &self,
+        worker: WorkerId,
+        message: &ToWorker,
+        payload: Payload,
+    ) -> Result<(), NetError> {
+        if let Some((_, outbox)) = self.open.get(&worker) {
+            outbox.send(message, payload)?;
+        }
+        Ok(())
+    }
+
+    /// Signs of life for those who cannot see this process.
+    pub(super) fn beat(&self) {
+        for (_, outbox) in self.open.values().filter(|(_, outbox)| outbox.remote) {
+            let _ = outbox.send(&ToWorker::Heartbeat, Payload::default());
+        }
+    }
+
+    pub(super) fn close(&mut self, worker: WorkerId) {
+        if let Some((_, outbox)) = self.open.remove(&worker) {
+            self.closing.push(outbox.close());
+        }
+    }
+
+    /// Refuses a connection that never became a member's.
+    pub(super) fn refuse(&mut self, outbox: Outbox, why: String) {
+        let _ = outbox.send(&ToWorker::Stop { why }, Payload::default());
+        self.closing.push(outbox.close());
+    }
+
+    /// Closes everything once the last messages have left.
+    pub(super) async fn flush(mut self) {
+        let workers: Vec<WorkerId> = self.open.keys().copied().collect();
+        workers.into_iter().for_each(|worker| self.close(worker));
+        for writer in self.closing {
+            let _ = timeout(FLUSH_WITHIN, writer).await;
+        }
+    }
+}
+
+impl Outbox {
+    fn send(&self, message: &ToWorker, payload: Payload) -> Result<(), NetError> {
+        // A writer that is gone has met an error, which its reader reports.
+        let _ = self.frames.send(payload.onto(Frame::message(message)?));
+        Ok(())
+    }
+
+    fn close(self) -> JoinHandle<()> {
+        self.writer
+    }
+}
+
+async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>) {
+    let remote = connection.peer.transport == TransportKind::Tcp;
+    let Link {
+        mut sender,
+        mut receiver,
+        peer,
+    } = connection;
+    let (frames, mut queue) = unbounded_channel::<Frame>();
+    let writer = tokio::spawn(async move {
+        while let Some(frame) = queue.recv().await {
+            if sender.send(frame).await.is_err() {
+                return;
+            }
+        }
+        sender.close().await;
+    });
+    let first = timeout(INTRODUCE_WITHIN, receiver.recv()).await;
+    let Ok(Ok(Some(frame))) = first else {
+        return eprintln!("grampus: {} connected and did not introduce itself", peer.name);
+    };
+    let Ok(ToCoordinator::Join(join)) = frame.read() else {
+        return eprintln!("grampus: {} sent something else than its introduction", peer.name);
+    };
+    let worker = join.worker;
+    if events
+        .send(LinkEvent::Joined {
+            link,
+            join,
+            outbox: Outbox {
+                frames,
+                writer,
+                remote,
+            },
+        })
+        .is_err()
+    {
+        return;
+    }
+    let why = loop {
+        match receiver.recv().await {
+            Ok(Some(frame)) => match frame.read() {
+                Ok(message) => {
+                    let payload = Payload::of(frame);
+                    if events
+                        .send(LinkEvent::Said {
+                            link,
+                            worker,
+                            message,
+                            payload,
+                        })
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+                Err(error) => break error.to_string(),
+            },
+            Ok(None) => break "it closed the connection".to_owned(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    let _ = events.send(LinkEvent::Lost { link, worker, why });
+}

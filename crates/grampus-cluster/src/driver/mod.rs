@@ -1,0 +1,278 @@
+//! The driver: a thread that feeds the coordinator with what happens and does what it decides, and the
+//! handle through which the user's thread submits tasks and waits for them.
+
+mod board;
+mod core;
+mod links;
+mod output;
+mod status;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use grampus_core::{Address, JobId, JobKey, JoinString, TaskFailure, TaskId};
+use grampus_net::{Limits, Link, Listener, NetError, random_job, random_key};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+pub use board::{Board, Happened};
+pub use output::Line;
+pub use status::{JobStatus, read_status};
+
+use crate::coordinator::Options;
+use crate::jobdir::JobDir;
+use crate::launcher::{LaunchEvent, Launcher};
+use crate::payload::Payload;
+
+/// How a task ended.
+pub enum TaskEnd {
+    /// What each rank returned, in order of rank.
+    Returned(Vec<Payload>),
+    /// Why it failed, with what the first failed rank sent along.
+    Failed {
+        /// Why.
+        failure: TaskFailure,
+        /// The exception of the first failed rank, if it sent one.
+        raised: Option<Payload>,
+    },
+}
+
+/// Where the coordinator listens.
+#[derive(Clone, Debug)]
+pub enum Listen {
+    /// In the job's private folder, for members on this host.
+    Unix,
+    /// On the network, under TLS.
+    Tcp {
+        /// Address to bind.
+        bind: String,
+        /// Port to bind; 0 takes a free one.
+        port: u16,
+        /// Address that is written into the join string.
+        advertise: String,
+    },
+    /// Nowhere: members are attached by hand.
+    Nowhere,
+}
+
+/// What a job is made of.
+pub struct Plan {
+    /// The coordinator's options.
+    pub options: Options,
+    /// Where it listens.
+    pub listen: Listen,
+    /// A given identity, where members know it from elsewhere.
+    pub identity: Option<(JobId, JobKey)>,
+    /// What `grampus status` calls the job.
+    pub title: String,
+    /// Where the logs of its ranks are; `None` is the job's own folder.
+    pub log_dir: Option<PathBuf>,
+}
+
+/// Why a cluster cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A file, a thread or a process.
+    #[error("the cluster cannot start: {0}")]
+    System(#[from] io::Error),
+    /// The network.
+    #[error("the cluster cannot start: {0}")]
+    Net(#[from] NetError),
+}
+
+pub(crate) enum Call {
+    Submit {
+        task: TaskId,
+        world: u32,
+        restarts: u32,
+        payload: Payload,
+    },
+    Cancel {
+        task: TaskId,
+        why: String,
+    },
+    Stop {
+        why: String,
+    },
+    Attach(Box<Link>),
+    Launch(LaunchEvent),
+}
+
+/// A running cluster, seen from the user's thread. Dropping it ends it.
+pub struct Cluster {
+    calls: UnboundedSender<Call>,
+    board: Arc<Board>,
+    thread: Option<thread::JoinHandle<()>>,
+    next_task: AtomicU64,
+    join: Option<JoinString>,
+    job: JobId,
+}
+
+/// Makes the launcher once the join string is known; `None` where members come by themselves.
+pub type MakeLauncher<'a> = &'a mut dyn FnMut(
+    Setup<'_>,
+    Box<dyn Fn(LaunchEvent) + Send + Sync>,
+) -> io::Result<Option<Box<dyn Launcher>>>;
+
+/// What a launcher needs to know of its job.
+pub struct Setup<'a> {
+    /// For the workers.
+    pub join: Option<&'a JoinString>,
+    /// The job's private folder.
+    pub dir: &'a std::path::Path,
+    /// Where logs go.
+    pub logs: &'a std::path::Path,
+}
+
+impl Cluster {
+    /// Starts the coordinator and, through the launcher, its members.
+    pub fn start(plan: Plan, make_launcher: MakeLauncher<'_>) -> Result<Self, ClusterError> {
+        let (job, key) = match plan.identity {
+            Some(identity) => identity,
+            None => (random_job()?, random_key()?),
+        };
+        let dir = JobDir::create(job)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(listen(&plan.listen, &dir, job, &key))?;
+        let join = listener.as_ref().map(|(_, address)| JoinString {
+            job,
+            key,
+            address: address.clone(),
+        });
+        let (calls, queue) = unbounded_channel();
+        let logs = plan.log_dir.clone().unwrap_or_else(|| dir.logs());
+        let sink = calls.clone();
+        let setup = Setup {
+            join: join.as_ref(),
+            dir: dir.path(),
+            logs: &logs,
+        };
+        let launcher = make_launcher(setup, Box::new(move |event| drop(sink.send(Call::Launch(event)))))?;
+        let board = Arc::new(Board::default());
+        let shared = Arc::clone(&board);
+        let header = status::Header::new(job, &plan.title, &logs);
+        let core = core::Core::new(plan.options, launcher, shared, header, dir);
+        let listener = listener.map(|(listener, _)| listener);
+        let thread = thread::Builder::new()
+            .name("grampus-driver".to_owned())
+            .spawn(move || runtime.block_on(core.run(listener, queue)))?;
+        Ok(Self {
+            calls,
+            board,
+            thread: Some(thread),
+            next_task: AtomicU64::new(1),
+            join,
+            job,
+        })
+    }
+
+    /// The job's id.
+    pub fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// What a process needs to join; a secret.
+    pub fn join_string(&self) -> Option<&JoinString> {
+        self.join.as_ref()
+    }
+
+    /// Adds a member that is connected already, for example from this very process.
+    pub fn attach(&self, link: Link) {
+        let _ = self.calls.send(Call::Attach(Box::new(link)));
+    }
+
+    /// Gives the workers something to do.
+    pub fn submit(&self, world: u32, restarts: u32, payload: Payload) -> TaskId {
+        let task = TaskId(self.next_task.fetch_add(1, Ordering::Relaxed));
+        if self
+            .calls
+            .send(Call::Submit {
+                task,
+                world,
+                restarts,
+                payload,
+            })
+            .is_err()
+        {
+            self.board.refuse(task);
+        }
+        task
+    }
+
+    /// Ends a task; it is then resolved as cancelled.
+    pub fn cancel(&self, task: TaskId, why: &str) {
+        let _ = self.calls.send(Call::Cancel {
+            task,
+            why: why.to_owned(),
+        });
+    }
+
+    /// What happened, for waiting.
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// The same, for a thread that outlives this handle.
+    pub fn board_handle(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
+    }
+
+    /// Ends the job and waits until nothing of it is left; false if that took longer than allowed.
+    pub fn stop(&mut self, why: &str, within: Duration) -> bool {
+        let _ = self.calls.send(Call::Stop { why: why.to_owned() });
+        let over = self.board.wait_over(within);
+        if over && let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        over
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.stop("the driver let go of its cluster", Duration::from_secs(10));
+        }
+    }
+}
+
+async fn listen(
+    listen: &Listen,
+    dir: &JobDir,
+    job: JobId,
+    key: &JobKey,
+) -> Result<Option<(Listener, Address)>, ClusterError> {
+    let limits = Limits::default();
+    match listen {
+        Listen::Nowhere => Ok(None),
+        Listen::Unix => {
+            let listener = Listener::unix(&dir.socket(), job, key.clone(), &limits).await?;
+            Ok(Some((listener, Address::Unix(dir.socket()))))
+        }
+        Listen::Tcp {
+            bind,
+            port,
+            advertise,
+        } => {
+            let bind = if bind.contains(':') {
+                format!("[{bind}]:{port}")
+            } else {
+                format!("{bind}:{port}")
+            };
+            let listener = Listener::tcp(&bind, job, key.clone(), &limits).await?;
+            let port = listener.local_addr().map_or(*port, |address| address.port());
+            Ok(Some((
+                listener,
+                Address::Tcp {
+                    host: advertise.clone(),
+                    port,
+                },
+            )))
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What `grampus status` shows: a small file in the job's folder, rewritten when something changed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use grampus_core::JobId;
+use serde::{Deserialize, Serialize};
+
+use crate::coordinator::{Phase, State};
+
+const FILE: &str = "status.json";
+
+/// One job as it stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// Its id.
+    pub job: String,
+    /// What it runs.
+    pub title: String,
+    /// The driver's process.
+    pub pid: u32,
+    /// Seconds since 1970 at its start.
+    pub started: u64,
+    /// `starting`, `ready`, `running`, `cancelling`, `stopping` or `over`.
+    pub phase: String,
+    /// The coordinator's last sentence.
+    pub why: String,
+    /// Number of its newest generation.
+    pub generation: u64,
+    /// Where the logs of its ranks are.
+    pub logs: PathBuf,
+    /// Its members.
+    pub members: Vec<MemberStatus>,
+}
+
+/// One member as it stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Its place.
+    pub slot: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its host.
+    pub host: String,
+    /// `starting`, `in` or `leaving`.
+    pub state: String,
+}
+
+/// The part that never changes.
+pub(super) struct Header {
+    job: JobId,
+    title: String,
+    logs: PathBuf,
+    started: u64,
+}
+
+impl Header {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the wall clock is shown to people, no decision is taken from it"
+    )]
+    pub(super) fn new(job: JobId, title: &str, logs: &Path) -> Self {
+        let started = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO)
+            .as_secs();
+        Self {
+            job,
+            title: title.to_owned(),
+            logs: logs.to_owned(),
+            started,
+        }
+    }
+
+    /// Writes the file whole or not at all.
+    pub(super) fn write(&self, dir: &Path, state: &State) {
+        let status = self.status(state);
+        let path = dir.join(FILE);
+        let fresh = dir.join("status.new");
+        // A view for people; a full disk must not end the job.
+        let written = serde_json::to_vec_pretty(&status).map(|text| fs::write(&fresh, text));
+        if matches!(written, Ok(Ok(()))) {
+            let _ = fs::rename(&fresh, &path);
+        }
+    }
+
+    fn status(&self, state: &State) -> JobStatus {
+        let members = state.members().into_iter().map(|member| MemberStatus {
+            slot: member.slot,
+            pid: member.pid,
+            host: member.host,
+            state: member.state.to_owned(),
+        });
+        JobStatus {
+            job: self.job.to_string(),
+            title: self.title.clone(),
+            pid: std::process::id(),
+            started: self.started,
+            phase: phase(state.phase()).to_owned(),
+            why: state.why().to_owned(),
+            generation: state.generation().number.0,
+            logs: self.logs.clone(),
+            members: members.collect(),
+        }
+    }
+}
+
+fn phase(phase: &Phase) -> &'static str {
+    match phase {
+        Phase::Forming { .. } => "starting",
+        Phase::Ready => "ready",
+        Phase::Running => "running",
+        Phase::Cancelling { .. } => "cancelling",
+        Phase::Stopping { .. } => "stopping",
+        Phase::Over => "over",
+    }
+}
+
+/// Reads the file of one job's folder.
+pub fn read_status(dir: &Path) -> Option<JobStatus> {
+    serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()
+}

@@ -1,0 +1,219 @@
+//! Starting a cluster of workers, on this host or on others: from what the user asked for to a running
+//! [`Cluster`].
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use grampus_net::local_address_towards;
+
+use crate::coordinator::Options;
+use crate::driver::{Cluster, ClusterError, Listen, Plan, Setup};
+use crate::host::{self, Facts};
+use crate::launcher::{HostPlan, Hosts, Launcher};
+use crate::supervisor::{Configure, Program};
+
+/// A host other than this one.
+#[derive(Clone, Debug)]
+pub struct HostSpec {
+    /// Its name, for people.
+    pub name: String,
+    /// What to run here to get a supervisor there.
+    pub command: Vec<String>,
+}
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Workers in all.
+    pub workers: u32,
+    /// The command of a supervisor on this host.
+    pub supervisor: Vec<String>,
+    /// The command of a worker, for hosts whose supervisor cannot fork one.
+    pub worker: Vec<String>,
+    /// What `grampus status` calls the job.
+    pub title: String,
+    /// Other hosts; none means this one.
+    pub hosts: Vec<HostSpec>,
+    /// Address of this machine as other hosts reach it; found out where not given.
+    pub address: Option<String>,
+    /// Threads per worker; 0 divides the cores of a host by its workers.
+    pub threads: u32,
+    /// Python modules to import before forking.
+    pub preload: Vec<String>,
+    /// Python's module search path.
+    pub sys_path: Vec<String>,
+    /// Working folder of the workers.
+    pub directory: Option<PathBuf>,
+    /// Where a file per rank is written; `None` is the job's own folder, which goes with it.
+    pub log_dir: Option<PathBuf>,
+    /// How long workers may take to join.
+    pub join_within: Duration,
+    /// How long a worker may be silent.
+    pub silent_after: Duration,
+}
+
+/// Memory that a worker takes before it does anything, measured for a forked Python worker.
+const WORKER_MEMORY: u64 = 12 << 20;
+/// Descriptors that this process and the supervisor need besides those of the workers.
+const SPARE_FILES: u64 = 64;
+/// Descriptors that the supervisor holds for each worker.
+const FILES_PER_WORKER: u64 = 4;
+
+/// Can this host hold so many workers? If not, why, and what to do.
+///
+/// ```
+/// use grampus_cluster::{host::Facts, launch::admit};
+/// let facts = Facts { name: "h".into(), cores: 2, memory: 1 << 30, open_files: 1024 };
+/// assert!(admit(4, &facts).is_ok());
+/// assert!(admit(0, &facts).unwrap_err().contains("at least 1"));
+/// assert!(admit(200, &facts).unwrap_err().contains("at most 85"));
+/// ```
+pub fn admit(workers: u32, facts: &Facts) -> Result<(), String> {
+    if workers == 0 {
+        return Err("workers must be at least 1".to_owned());
+    }
+    let wanted = u64::from(workers);
+    let by_memory = facts.memory / WORKER_MEMORY;
+    if wanted > by_memory {
+        return Err(format!(
+            "{workers} workers need at least {} MiB of memory before they do anything, {} MiB are free: use at most {by_memory}",
+            (wanted * WORKER_MEMORY) >> 20,
+            facts.memory >> 20,
+        ));
+    }
+    let by_files = facts.open_files.saturating_sub(SPARE_FILES) / FILES_PER_WORKER;
+    if wanted > by_files {
+        return Err(format!(
+            "{workers} workers need {} open files, the limit is {}: raise it with `ulimit -n`, or use at most {by_files}",
+            wanted * FILES_PER_WORKER + SPARE_FILES,
+            facts.open_files,
+        ));
+    }
+    Ok(())
+}
+
+/// Starts it. Returns once the supervisors were started; the workers join later.
+pub fn start(spec: Spec) -> Result<Cluster, ClusterError> {
+    if spec.hosts.is_empty() {
+        admit(spec.workers, &Facts::read())
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    }
+    let listen = match spec.hosts.first() {
+        None => Listen::Unix,
+        Some(first) => {
+            let advertise = match &spec.address {
+                Some(address) => address.clone(),
+                None => local_address_towards(&first.name)?.to_string(),
+            };
+            Listen::Tcp {
+                bind: advertise.clone(),
+                port: 0,
+                advertise,
+            }
+        }
+    };
+    let mut options = Options::launched(spec.workers);
+    options.join_within = spec.join_within;
+    options.silent_after = spec.silent_after;
+    let log_dir = spec.log_dir.clone();
+    let plan = Plan {
+        options,
+        listen,
+        identity: None,
+        title: spec.title.clone(),
+        log_dir,
+    };
+    Cluster::start(plan, &mut |setup, sink| {
+        let hosts = Hosts::start(plans(&spec, &setup), sink)?;
+        Ok(Some(Box::new(hosts) as Box<dyn Launcher>))
+    })
+}
+
+fn plans(spec: &Spec, setup: &Setup<'_>) -> Vec<HostPlan> {
+    let here = HostSpec {
+        name: host::name(),
+        command: spec.supervisor.clone(),
+    };
+    let hosts = if spec.hosts.is_empty() {
+        std::slice::from_ref(&here)
+    } else {
+        &spec.hosts
+    };
+    let parts = share(spec.workers, hosts.len() as u32);
+    let mut next = 0;
+    hosts
+        .iter()
+        .zip(parts)
+        .map(|(host, part)| {
+            let slots = (next..next + part).collect();
+            next += part;
+            host_plan(spec, setup, host, slots)
+        })
+        .collect()
+}
+
+/// So many each, the first ones one more where it does not divide.
+fn share(workers: u32, hosts: u32) -> Vec<u32> {
+    (0..hosts)
+        .map(|host| workers / hosts + u32::from(host < workers % hosts))
+        .collect()
+}
+
+fn host_plan(spec: &Spec, setup: &Setup<'_>, host: &HostSpec, slots: Vec<u32>) -> HostPlan {
+    let local = spec.hosts.is_empty();
+    let program = spec.worker.split_first().map(|(program, arguments)| Program {
+        program: program.clone(),
+        arguments: arguments.to_vec(),
+        environment: Vec::new(),
+    });
+    let configure = Configure {
+        join: setup
+            .join
+            .map(grampus_core::JoinString::reveal)
+            .unwrap_or_default(),
+        host: if local { String::new() } else { host.name.clone() },
+        driver: local.then(std::process::id),
+        threads: spec.threads,
+        workers: slots.len() as u32,
+        silent_after_ms: spec.silent_after.as_millis() as u64,
+        preload: spec.preload.clone(),
+        sys_path: spec.sys_path.clone(),
+        directory: spec.directory.clone(),
+        log_dir: local
+            .then(|| setup.logs.to_owned())
+            .or_else(|| spec.log_dir.clone()),
+        forward_output: true,
+        remove: local.then(|| setup.dir.to_owned()),
+    };
+    HostPlan {
+        name: host.name.clone(),
+        command: host.command.clone(),
+        slots,
+        configure,
+        program,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_shared_out_in_order() {
+        assert_eq!(share(5, 2), [3, 2]);
+        assert_eq!(share(2, 3), [1, 1, 0]);
+    }
+
+    #[test]
+    fn the_open_file_limit_is_named() {
+        let facts = Facts {
+            name: "h".into(),
+            cores: 2,
+            memory: 1 << 40,
+            open_files: 256,
+        };
+        assert!(admit(48, &facts).is_ok());
+        assert!(admit(49, &facts).unwrap_err().contains("ulimit -n"));
+    }
+}

@@ -1,0 +1,332 @@
+//! Processes on this host or on others, each host under a supervisor that is reached through the standard
+//! input and output of a command: our own program here, `ssh host …` or anything like it there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use grampus_core::{Clock, Exit, SystemClock, WorkerId};
+use grampus_net::{Frame, Limits, pipe};
+
+use super::{LaunchEvent, Launcher};
+use crate::supervisor::{Configure, Launch, Order, Program, Report, kill_group};
+
+/// How long a supervisor may take to end everything and itself.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// Last bytes of a supervisor's own standard error that are kept for its error message.
+const STDERR_TAIL: usize = 4096;
+
+/// One host of a job.
+#[derive(Clone, Debug)]
+pub struct HostPlan {
+    /// Name, for people.
+    pub name: String,
+    /// What to run here to get a supervisor on that host.
+    pub command: Vec<String>,
+    /// Slots that live on it, in order.
+    pub slots: Vec<u32>,
+    /// What it is told first.
+    pub configure: Configure,
+    /// What to run as a worker where the supervisor cannot fork one.
+    pub program: Option<Program>,
+}
+
+/// What the threads of one host share.
+#[derive(Default)]
+struct Shared {
+    /// Process of every worker that runs there.
+    processes: BTreeMap<WorkerId, u32>,
+    /// The end was asked for: it is not a failure.
+    closing: bool,
+}
+
+struct Host {
+    plan: HostPlan,
+    shared: Arc<Mutex<Shared>>,
+    orders: Option<mpsc::Sender<Order>>,
+    workers: BTreeSet<WorkerId>,
+    reader: Option<thread::JoinHandle<()>>,
+    process: u32,
+}
+
+/// All hosts of a job.
+pub struct Hosts {
+    hosts: Vec<Host>,
+}
+
+type Sink = Arc<dyn Fn(LaunchEvent) + Send + Sync>;
+
+impl Hosts {
+    /// Starts a supervisor on every host. Events go to `sink`, from other threads.
+    pub fn start(
+        plans: Vec<HostPlan>,
+        sink: impl Fn(LaunchEvent) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let sink: Sink = Arc::new(sink);
+        let mut all = Self { hosts: Vec::new() };
+        for plan in plans {
+            let name = plan.name.clone();
+            let host = start_host(plan, Arc::clone(&sink)).map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("cannot start the supervisor of {name}: {error}"),
+                )
+            });
+            match host {
+                Ok(host) => all.hosts.push(host),
+                Err(error) => {
+                    all.close();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn order(&mut self, find: impl Fn(&Host) -> bool, order: Order) {
+        let host = self.hosts.iter().find(|host| find(host));
+        if let Some(orders) = host.and_then(|host| host.orders.as_ref()) {
+            // A closed channel means that the host broke, which its reader has reported.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// Starts a program in a slot, for launchers of programs rather than of workers that join.
+    pub fn launch_program(&mut self, launch: Launch) {
+        let (worker, slot) = (launch.worker, launch.slot);
+        if let Some(host) = self.hosts.iter_mut().find(|host| host.plan.slots.contains(&slot)) {
+            host.workers.insert(worker);
+        }
+        self.order(|host| host.workers.contains(&worker), Order::Start(launch));
+    }
+}
+
+impl Launcher for Hosts {
+    fn launch(&mut self, worker: WorkerId, slot: u32) {
+        let host = self.hosts.iter().find(|host| host.plan.slots.contains(&slot));
+        let program = host.and_then(|host| host.plan.program.clone());
+        self.launch_program(Launch {
+            worker,
+            slot,
+            rank: slot,
+            program,
+        });
+    }
+
+    fn kill(&mut self, worker: WorkerId) {
+        self.order(|host| host.workers.contains(&worker), Order::Kill(worker));
+    }
+
+    fn close(&mut self) {
+        for host in &mut self.hosts {
+            lock(&host.shared).closing = true;
+            // The end of its input tells the supervisor to end everything.
+            host.orders = None;
+        }
+        let clock = SystemClock::start();
+        let end = clock.now() + CLOSE_WITHIN;
+        for host in &mut self.hosts {
+            let Some(reader) = host.reader.take() else {
+                continue;
+            };
+            while !reader.is_finished() && clock.now() < end {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+            if !reader.is_finished() {
+                kill_group(host.process);
+            }
+            let _ = reader.join();
+        }
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start_host(plan: HostPlan, sink: Sink) -> io::Result<Host> {
+    let (program, arguments) = plan.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // Ctrl-C in a terminal reaches the driver alone, which then decides.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("`{program}`: {error}")))?;
+    let process = child.id();
+    let (Some(stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    };
+    let (orders, queue) = mpsc::channel();
+    let _ = orders.send(Order::Configure(Box::new(plan.configure.clone())));
+    let beat = Duration::from_millis(plan.configure.silent_after_ms / 6);
+    let shared = Arc::new(Mutex::new(Shared::default()));
+    spawn("grampus-orders", move || write_orders(stdin, &queue, beat))?;
+    let words = thread::Builder::new()
+        .name("grampus-stderr".to_owned())
+        .spawn(move || keep_tail(stderr))?;
+    let link = HostLink {
+        plan: plan.clone(),
+        shared: Arc::clone(&shared),
+        sink,
+    };
+    let reader = spawn("grampus-reports", move || link.run(child, stdout, words))?;
+    Ok(Host {
+        plan,
+        shared,
+        orders: Some(orders),
+        workers: BTreeSet::new(),
+        reader: Some(reader),
+        process,
+    })
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// Writes orders, and a sign of life where there are none; ends when the launcher drops its end.
+fn write_orders(mut stdin: ChildStdin, queue: &mpsc::Receiver<Order>, beat: Duration) {
+    loop {
+        let order = match queue.recv_timeout(beat) {
+            Ok(order) => order,
+            Err(RecvTimeoutError::Timeout) => Order::Alive,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let written = Frame::message(&order)
+            .and_then(|frame| pipe::write_frame(&mut stdin, &frame, &Limits::default()));
+        if written.is_err() || stdin.flush().is_err() {
+            return;
+        }
+    }
+}
+
+/// A supervisor's own words: shown only if it breaks.
+fn keep_tail(mut stderr: ChildStderr) -> String {
+    let (mut tail, mut bytes) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = stderr.read(&mut bytes) {
+        tail.extend_from_slice(&bytes[..length]);
+        let surplus = tail.len().saturating_sub(STDERR_TAIL);
+        tail.drain(..surplus);
+    }
+    String::from_utf8_lossy(&tail).trim().to_owned()
+}
+
+/// The reading side of one host.
+struct HostLink {
+    plan: HostPlan,
+    shared: Arc<Mutex<Shared>>,
+    sink: Sink,
+}
+
+impl HostLink {
+    fn run(self, mut child: Child, mut stdout: ChildStdout, words: thread::JoinHandle<String>) {
+        let broken = loop {
+            match pipe::read_frame(&mut stdout, &Limits::default()) {
+                Ok(Some(frame)) => match frame.read::<Report>() {
+                    Ok(report) => self.tell(report),
+                    Err(error) => break Some(error.to_string()),
+                },
+                Ok(None) => break None,
+                Err(error) => break Some(error.to_string()),
+            }
+        };
+        if broken.is_some() {
+            // What it says cannot be understood, for example the banner of a login shell.
+            let _ = child.kill();
+        }
+        drop(stdout);
+        let status = child.wait();
+        let words = words.join().unwrap_or_default();
+        self.end(broken, status, &words);
+    }
+
+    fn tell(&self, report: Report) {
+        let event = match report {
+            Report::Ready { why, .. } => LaunchEvent::Ready {
+                host: self.plan.name.clone(),
+                why,
+            },
+            Report::Started { worker, pid } => {
+                lock(&self.shared).processes.insert(worker, pid);
+                LaunchEvent::Started { worker, pid }
+            }
+            Report::NotStarted { worker, why } => LaunchEvent::NotStarted { worker, why },
+            Report::Exited {
+                worker,
+                exit,
+                log_tail,
+            } => {
+                lock(&self.shared).processes.remove(&worker);
+                LaunchEvent::Exited {
+                    worker,
+                    exit,
+                    log_tail,
+                }
+            }
+            Report::Output { rank, stream, bytes } => LaunchEvent::Output { rank, stream, bytes },
+            Report::LogBroken { path, why } => LaunchEvent::Broken {
+                why: format!(
+                    "cannot write {}: {why}: free some space, or give another folder with `log_dir`",
+                    path.display()
+                ),
+            },
+            Report::Alive => return,
+        };
+        (self.sink)(event);
+    }
+
+    /// The supervisor is gone. If it could not clean up, its workers' process groups are ended from here.
+    fn end(&self, broken: Option<String>, status: io::Result<ExitStatus>, words: &str) {
+        let mut shared = lock(&self.shared);
+        let left = std::mem::take(&mut shared.processes);
+        let closing = shared.closing;
+        drop(shared);
+        if self.plan.configure.driver.is_some() {
+            left.values().for_each(|process| kill_group(*process));
+        }
+        if !closing {
+            let how = broken.unwrap_or_else(|| describe(status));
+            let mut why = format!(
+                "the supervisor of {} {how}; its workers were ended",
+                self.plan.name
+            );
+            if !words.is_empty() {
+                why = format!("{why}\nits last words:\n{words}");
+            }
+            (self.sink)(LaunchEvent::Broken { why });
+        }
+        for worker in left.into_keys() {
+            (self.sink)(LaunchEvent::Exited {
+                worker,
+                exit: Exit::Signal(9),
+                log_tail: String::new(),
+            });
+        }
+    }
+}
+
+fn describe(status: io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Code(code).to_string(),
+            (None, signal) => Exit::Signal(signal.unwrap_or(0)).to_string(),
+        },
+        Err(error) => format!("cannot be waited for: {error}"),
+    }
+}

@@ -1,0 +1,71 @@
+//! Launchers: they start processes that know one join string, report how these end, and end them. Nothing
+//! else differs between platforms.
+
+mod hosts;
+
+use grampus_core::{Exit, WorkerId};
+
+pub use hosts::{HostPlan, Hosts};
+
+use crate::supervisor::Stream;
+
+/// Whatever can start the processes of a job.
+pub trait Launcher: Send {
+    /// Starts the process of a slot. How it went is an event.
+    fn launch(&mut self, worker: WorkerId, slot: u32);
+
+    /// Ends a process and all that it started. Its end is an event.
+    fn kill(&mut self, worker: WorkerId);
+
+    /// Ends everything, within a bounded time.
+    fn close(&mut self);
+}
+
+/// What a launcher has to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaunchEvent {
+    /// Ready to start processes, and how it will do so.
+    Ready {
+        /// Name of the host.
+        host: String,
+        /// How, and why so.
+        why: String,
+    },
+    /// A process runs.
+    Started {
+        /// Whose.
+        worker: WorkerId,
+        /// Its id on its host.
+        pid: u32,
+    },
+    /// A process could not be started.
+    NotStarted {
+        /// Whose.
+        worker: WorkerId,
+        /// Why.
+        why: String,
+    },
+    /// A process ended.
+    Exited {
+        /// Whose.
+        worker: WorkerId,
+        /// How.
+        exit: Exit,
+        /// Its last lines of output.
+        log_tail: String,
+    },
+    /// A process wrote something.
+    Output {
+        /// Its rank.
+        rank: u32,
+        /// Where to.
+        stream: Stream,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// The launcher itself cannot go on; the job cannot either.
+    Broken {
+        /// What happened, and what to do.
+        why: String,
+    },
+}

@@ -1,0 +1,14 @@
+//! Who runs where: the coordinator, the agent inside every worker, the supervisor that owns the processes
+//! of a host, and the launchers that start them.
+
+pub mod agent;
+pub mod coordinator;
+pub mod driver;
+pub mod host;
+pub mod jobdir;
+pub mod launch;
+pub mod launcher;
+mod payload;
+pub mod supervisor;
+
+pub use payload::Payload;

@@ -1,0 +1,418 @@
+//! The supervisor's loop: wait for orders, output and deaths, one at a time, in one thread.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use grampus_core::{Clock, Exit, SystemClock, Time, WorkerId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, set_child_subreaper, waitpid};
+
+use super::child::{self, Entry, Pipes};
+use super::control::Control;
+use super::logs::{Logs, Read};
+use super::message::{Configure, Launch, Order, Report, Stream};
+use super::{SupervisorError, tree};
+use crate::host;
+
+/// How long the first order may take; the driver writes it before anything else.
+const CONFIGURE_WITHIN: Duration = Duration::from_secs(30);
+/// How long killed processes may take to be gone.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// What the loop wants from its caller.
+pub enum Next {
+    /// Fork, and call [`Supervisor::adopt`] in the parent and [`Entry::enter`] in the child.
+    Fork(Entry),
+    /// The job is over and every process is gone: end.
+    End,
+}
+
+struct Child {
+    pid: Pid,
+    exit: OwnedFd,
+    logs: Logs,
+    rank: u32,
+}
+
+/// One per host.
+pub struct Supervisor {
+    control: Control,
+    configure: Configure,
+    driver: Option<OwnedFd>,
+    children: BTreeMap<WorkerId, Child>,
+    entering: Option<(Launch, Pipes)>,
+    forks: bool,
+    clock: SystemClock,
+    heard: Time,
+    spoke: Time,
+    memory_kills: u64,
+}
+
+enum Wake {
+    Control,
+    Writable,
+    Driver,
+    Exit(WorkerId),
+    Output(WorkerId, Stream),
+}
+
+impl Supervisor {
+    /// Takes standard input and output as the line to the driver, and reads the configuration. Afterwards
+    /// descriptors 0 and 1 lead elsewhere, so that nobody writes into the line by mistake.
+    pub fn attach() -> Result<Self, SupervisorError> {
+        let (input, output) = take_stdio()?;
+        set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(SupervisorError::system("become a subreaper"))?;
+        let clock = SystemClock::start();
+        let mut control = Control::new(input, output)?;
+        let configure = first_order(&mut control, &clock)?;
+        let driver = watch_driver(&configure)?;
+        let now = clock.now();
+        Ok(Self {
+            control,
+            configure,
+            driver,
+            children: BTreeMap::new(),
+            entering: None,
+            forks: false,
+            clock,
+            heard: now,
+            spoke: now,
+            memory_kills: host::out_of_memory_kills(),
+        })
+    }
+
+    /// What the driver asked for.
+    pub fn configure(&self) -> &Configure {
+        &self.configure
+    }
+
+    /// Tells the driver that workers may be started. Without `forks` they are started as programs.
+    pub fn ready(&mut self, forks: bool, why: String) -> Result<(), SupervisorError> {
+        self.forks = forks;
+        self.control.report(&Report::Ready { forks, why })
+    }
+
+    /// Works until a fork is wanted or the job is over.
+    pub fn next(&mut self) -> Result<Next, SupervisorError> {
+        loop {
+            while let Some(order) = self.control.next_order()? {
+                self.heard = self.clock.now();
+                if let Some(entry) = self.obey(order)? {
+                    return Ok(Next::Fork(entry));
+                }
+            }
+            if !self.turn()? {
+                self.end();
+                return Ok(Next::End);
+            }
+        }
+    }
+
+    /// The parent's side of a fork.
+    pub fn adopt(&mut self, pid: u32) -> Result<(), SupervisorError> {
+        let Some((launch, pipes)) = self.entering.take() else {
+            return Ok(());
+        };
+        match Pid::from_raw(pid as i32) {
+            Some(pid) => {
+                // Both sides set the group: whoever is first, no signal can miss it.
+                let _ = rustix::process::setpgid(Some(pid), Some(pid));
+                self.keep(&launch, pipes, pid)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Result<Option<Entry>, SupervisorError> {
+        match order {
+            Order::Configure(_) | Order::Alive => Ok(None),
+            Order::Kill(worker) => {
+                if let Some(child) = self.children.get(&worker) {
+                    tree::kill_group(child.pid.as_raw_nonzero().get() as u32);
+                }
+                Ok(None)
+            }
+            Order::Start(launch) => self.start(launch),
+        }
+    }
+
+    fn start(&mut self, launch: Launch) -> Result<Option<Entry>, SupervisorError> {
+        let (stdio, pipes) = child::pipes()?;
+        if self.forks {
+            self.entering = Some((launch.clone(), pipes));
+            return Ok(Some(Entry::new(stdio, launch)));
+        }
+        let Some(program) = &launch.program else {
+            let why = "this supervisor starts programs only".to_owned();
+            self.control.report(&Report::NotStarted {
+                worker: launch.worker,
+                why,
+            })?;
+            return Ok(None);
+        };
+        let secret = secret(&self.configure, &launch)?;
+        match child::spawn(program, stdio, secret.as_ref().map(AsFd::as_fd)) {
+            Ok(pid) => self.keep(&launch, pipes, pid)?,
+            Err(error) => {
+                let why = format!("cannot run `{}`: {error}", program.program);
+                self.control.report(&Report::NotStarted {
+                    worker: launch.worker,
+                    why,
+                })?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn keep(&mut self, launch: &Launch, pipes: Pipes, pid: Pid) -> Result<(), SupervisorError> {
+        let dir = self.configure.log_dir.as_deref();
+        let worker = launch.worker;
+        let logs = match Logs::open(pipes.out, pipes.err, dir, launch.rank) {
+            Ok(logs) => logs,
+            Err((path, why)) => {
+                tree::kill_group(pid.as_raw_nonzero().get() as u32);
+                self.control.report(&Report::LogBroken {
+                    path,
+                    why: why.clone(),
+                })?;
+                return self.control.report(&Report::NotStarted { worker, why });
+            }
+        };
+        self.control.report(&Report::Started {
+            worker,
+            pid: pid.as_raw_nonzero().get() as u32,
+        })?;
+        self.children.insert(
+            worker,
+            Child {
+                pid,
+                exit: child::watch(pid)?,
+                logs,
+                rank: launch.rank,
+            },
+        );
+        Ok(())
+    }
+
+    /// Waits for one round of events; false when the driver is gone.
+    fn turn(&mut self) -> Result<bool, SupervisorError> {
+        for wake in self.wait()? {
+            match wake {
+                Wake::Writable => self.control.flush(),
+                Wake::Driver => return Ok(false),
+                Wake::Control if !self.control.fill() => return Ok(false),
+                Wake::Control => {}
+                Wake::Output(worker, stream) => drop(self.read(worker, stream)?),
+                Wake::Exit(worker) => self.reap(worker)?,
+            }
+        }
+        self.heartbeat()
+    }
+
+    /// Where the driver's process cannot be watched, both sides send signs of life.
+    fn heartbeat(&mut self) -> Result<bool, SupervisorError> {
+        if self.driver.is_some() {
+            return Ok(true);
+        }
+        let now = self.clock.now();
+        let silent_after = Duration::from_millis(self.configure.silent_after_ms);
+        if now.since(self.spoke) > silent_after / 6 {
+            self.spoke = now;
+            self.control.report(&Report::Alive)?;
+        }
+        Ok(now.since(self.heard) < silent_after)
+    }
+
+    fn wait(&self) -> Result<Vec<Wake>, SupervisorError> {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.control.input(), PollFlags::IN)];
+        let mut wakes = vec![Wake::Control];
+        if self.control.wants_to_write() {
+            fds.push(PollFd::from_borrowed_fd(self.control.output(), PollFlags::OUT));
+            wakes.push(Wake::Writable);
+        }
+        if let Some(driver) = &self.driver {
+            fds.push(PollFd::new(driver, PollFlags::IN));
+            wakes.push(Wake::Driver);
+        }
+        for (worker, child) in &self.children {
+            fds.push(PollFd::new(&child.exit, PollFlags::IN));
+            wakes.push(Wake::Exit(*worker));
+            let open = child.logs.pipes().filter(|_| !self.control.is_full());
+            for (stream, fd) in open {
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+                wakes.push(Wake::Output(*worker, stream));
+            }
+        }
+        let patience = match &self.driver {
+            Some(_) => Timespec {
+                tv_sec: 60,
+                tv_nsec: 0,
+            },
+            None => Timespec {
+                tv_sec: 0,
+                tv_nsec: 100_000_000,
+            },
+        };
+        match poll(&mut fds, Some(&patience)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(SupervisorError::system("wait for events")(errno)),
+        }
+        let ready = fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>();
+        Ok(wakes
+            .into_iter()
+            .zip(ready)
+            .filter(|(_, ready)| *ready)
+            .map(|(wake, _)| wake)
+            .collect())
+    }
+
+    fn read(&mut self, worker: WorkerId, stream: Stream) -> Result<bool, SupervisorError> {
+        let Some(child) = self.children.get_mut(&worker) else {
+            return Ok(false);
+        };
+        let rank = child.rank;
+        let (read, broken) = child.logs.read(stream);
+        if let Some((path, why)) = broken {
+            self.control.report(&Report::LogBroken { path, why })?;
+        }
+        match read {
+            Read::Bytes(bytes) => {
+                if self.configure.forward_output {
+                    self.control.report(&Report::Output { rank, stream, bytes })?;
+                }
+                Ok(true)
+            }
+            Read::Nothing | Read::Closed => Ok(false),
+        }
+    }
+
+    /// A worker ended: first its last words, then its exit (SU-4), then whatever is left of its group.
+    fn reap(&mut self, worker: WorkerId) -> Result<(), SupervisorError> {
+        let Some(pid) = self.children.get(&worker).map(|child| child.pid) else {
+            return Ok(());
+        };
+        let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) else {
+            return Ok(());
+        };
+        for stream in [Stream::Out, Stream::Err] {
+            while self.read(worker, stream)? {}
+        }
+        tree::kill_group(pid.as_raw_nonzero().get() as u32);
+        let log_tail = self
+            .children
+            .remove(&worker)
+            .map(|child| child.logs.tail())
+            .unwrap_or_default();
+        let exit = self.exit_of(status);
+        self.control.report(&Report::Exited {
+            worker,
+            exit,
+            log_tail,
+        })
+    }
+
+    fn exit_of(&mut self, status: WaitStatus) -> Exit {
+        let kills = host::out_of_memory_kills();
+        let for_memory = kills > self.memory_kills;
+        self.memory_kills = kills;
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) if signal == Signal::KILL.as_raw() && for_memory => Exit::OutOfMemory,
+            (None, signal) => Exit::Signal(signal.unwrap_or(0)),
+        }
+    }
+
+    /// The driver is gone or wants the end: nothing may be left (SU-1, SU-3).
+    fn end(&mut self) {
+        for child in self.children.values() {
+            tree::kill_group(child.pid.as_raw_nonzero().get() as u32);
+        }
+        tree::kill_descendants(END_WITHIN);
+        if let Some(folder) = &self.configure.remove {
+            // Whoever is left of driver and supervisor removes it; the other one finds it gone.
+            let _ = fs::remove_dir_all(folder);
+            let _ = folder.parent().map(fs::remove_dir);
+        }
+    }
+}
+
+fn take_stdio() -> Result<(OwnedFd, OwnedFd), SupervisorError> {
+    let duplicate = |fd: std::os::fd::BorrowedFd<'_>| {
+        rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(SupervisorError::system("take over its pipes"))
+    };
+    let input = duplicate(rustix::stdio::stdin())?;
+    let output = duplicate(rustix::stdio::stdout())?;
+    let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|source| SupervisorError::System {
+        what: "open /dev/null",
+        source,
+    })?;
+    rustix::stdio::dup2_stdin(&null).map_err(SupervisorError::system("take over its pipes"))?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())
+        .map_err(SupervisorError::system("take over its pipes"))?;
+    Ok((input, output))
+}
+
+fn first_order(control: &mut Control, clock: &SystemClock) -> Result<Configure, SupervisorError> {
+    let end = clock.now() + CONFIGURE_WITHIN;
+    while clock.now() < end {
+        match control.next_order()? {
+            Some(Order::Configure(configure)) => return Ok(*configure),
+            Some(_) => {}
+            None => {
+                let second = Timespec {
+                    tv_sec: 1,
+                    tv_nsec: 0,
+                };
+                let mut fds = [PollFd::from_borrowed_fd(control.input(), PollFlags::IN)];
+                let _ = poll(&mut fds, Some(&second));
+                if !fds[0].revents().is_empty() && !control.fill() {
+                    break;
+                }
+            }
+        }
+    }
+    Err(SupervisorError::NoDriver)
+}
+
+fn watch_driver(configure: &Configure) -> Result<Option<OwnedFd>, SupervisorError> {
+    let Some(driver) = configure.driver else {
+        return Ok(None);
+    };
+    let parent = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get() as u32);
+    match Pid::from_raw(driver as i32) {
+        Some(pid) if parent == Some(driver) => Ok(Some(child::watch(pid)?)),
+        _ => Err(SupervisorError::NoDriver),
+    }
+}
+
+/// The join string on a pipe of its own, so that it stands neither in arguments nor in the environment.
+fn secret(configure: &Configure, launch: &Launch) -> Result<Option<OwnedFd>, SupervisorError> {
+    if configure.join.is_empty() {
+        return Ok(None);
+    }
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(SupervisorError::system("make a pipe"))?;
+    let Configure {
+        join,
+        host,
+        silent_after_ms,
+        ..
+    } = configure;
+    let threads = configure.threads();
+    let text = format!(
+        "{join}\n{}\n{}\n{host}\n{threads}\n{silent_after_ms}\n",
+        launch.worker, launch.slot
+    );
+    fs::File::from(write)
+        .write_all(text.as_bytes())
+        .map_err(|source| SupervisorError::System {
+            what: "write to a pipe",
+            source,
+        })?;
+    Ok(Some(read))
+}

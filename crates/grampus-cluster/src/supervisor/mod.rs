@@ -1,0 +1,65 @@
+//! The supervisor: one process per host that owns every worker process there, and all that they start.
+//!
+//! It has one thread and no async runtime, so that it may fork: workers forked from it share the modules
+//! that it has imported. It is their parent, the parent of their orphans (child subreaper), the reader of
+//! their output, and the one who ends them. It takes [`Order`]s from the driver on its standard input and
+//! answers with [`Report`]s on its standard output.
+//!
+//! Invariants:
+//! - **SU-1** When the supervisor ends for whatever reason short of `kill -9`, no descendant of it lives.
+//! - **SU-2** When it is killed with `kill -9`, its workers die with it (parent-death signal), and the
+//!   driver ends their process groups.
+//! - **SU-3** When the driver ends for whatever reason, the supervisor notices (end of input, and the
+//!   driver's pidfd, which no forked child of the driver can hold open) and does SU-1.
+//! - **SU-4** A worker's exit is reported after all output that it wrote before it.
+
+mod child;
+mod control;
+mod core;
+mod logs;
+mod message;
+mod tree;
+
+pub use child::{Entry, Stdio};
+pub use core::{Next, Supervisor};
+pub use message::{Configure, Launch, Order, Program, Report, Stream};
+pub use tree::kill_group;
+
+/// Why a supervisor cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SupervisorError {
+    /// The kernel refused something.
+    #[error("the supervisor could not {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The driver sent something that is not an order.
+    #[error("the supervisor cannot read its orders: {0}")]
+    Orders(#[from] grampus_net::NetError),
+    /// The driver ended before it said what to do.
+    #[error("the driver ended before it sent its configuration")]
+    NoDriver,
+}
+
+impl SupervisorError {
+    fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |errno| Self::System {
+            what,
+            source: errno.into(),
+        }
+    }
+}
+
+/// Runs a supervisor that starts programs only, until its driver is gone.
+pub fn supervise() -> Result<(), SupervisorError> {
+    let mut supervisor = Supervisor::attach()?;
+    supervisor.ready(false, "programs are started, not forked".to_owned())?;
+    loop {
+        if let Next::End = supervisor.next()? {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What coordinator and workers say to each other. Driver and workers of a job run the same build; the
+//! handshake compares [`PROTOCOL_VERSION`] before the first message is read.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Failure, GenerationId, Rank, TaskId, WorkerId};
+
+/// Grows with every change of the frames or messages.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// A process introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// The id that its launcher gave it.
+    pub worker: WorkerId,
+    /// The place that its launcher meant for it; taken where free. `None` takes the lowest free one.
+    pub slot: Option<u32>,
+    /// Ranks that it carries: 1 for a worker, the processes per node for a node of `grampus run`.
+    pub ranks: u32,
+    /// Its process id.
+    pub pid: u32,
+    /// Name of its host, for people.
+    pub host: String,
+    /// Address under which other members reach it.
+    pub address: String,
+    /// One free port per rank, kept free until the next task.
+    pub ports: Vec<u16>,
+}
+
+/// From a worker to the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToCoordinator {
+    /// The first message on a link.
+    Join(Join),
+    /// A sign of life.
+    Heartbeat,
+    /// A task ended here; what it returned or raised is in the frame's payload.
+    Finished {
+        /// Which task.
+        task: TaskId,
+        /// How.
+        outcome: Outcome,
+        /// Fresh ports for the next task, one per rank.
+        ports: Vec<u16>,
+    },
+}
+
+/// How a task ended on one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It returned.
+    Ok,
+    /// One of the member's ranks failed.
+    Failed {
+        /// Which of the member's ranks, from 0.
+        local: u32,
+        /// How.
+        failure: Failure,
+    },
+    /// It ended because it was told to.
+    Cancelled,
+}
+
+/// From the coordinator to a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// Who is in from now on.
+    Generation(Arc<Generation>),
+    /// Work; the function and its arguments are in the frame's payload.
+    Task(Task),
+    /// End the task now.
+    Cancel {
+        /// Which task; another one is left alone.
+        task: TaskId,
+        /// Why, for the worker's log.
+        why: String,
+    },
+    /// Leave: the job is over.
+    Stop {
+        /// Why, for the worker's log.
+        why: String,
+    },
+    /// A sign of life of the coordinator, for members that cannot see its process.
+    Heartbeat,
+}
+
+/// One task as its workers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Its id.
+    pub id: TaskId,
+    /// The generation that it runs in.
+    pub generation: GenerationId,
+    /// It runs on ranks 0 to `world` - 1.
+    pub world: u32,
+    /// How often it was started before, after failures.
+    pub restarts: u32,
+    /// One free port per rank of the world.
+    pub ports: Arc<[u16]>,
+}
+
+/// One member of a generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Which process.
+    pub worker: WorkerId,
+    /// Its first rank.
+    pub rank: Rank,
+    /// How many ranks it carries.
+    pub ranks: u32,
+    /// Name of its host.
+    pub host: String,
+    /// Address under which other members reach it.
+    pub address: String,
+}
+
+/// Who is in, with which rank, from now until the next generation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Grows with every change.
+    pub number: GenerationId,
+    /// In order of rank.
+    pub members: Vec<Member>,
+}

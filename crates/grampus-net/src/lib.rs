@@ -1,0 +1,48 @@
+//! Frames between two named peers, over memory, a Unix socket or TCP. The only crate of Grampus with sockets.
+//!
+//! Invariants; tests cite them by id:
+//! - `NET-1` Nothing a peer sends is parsed beyond the fixed-size messages of [`handshake`] before it has proved the
+//!   job key; a name is read after the proof.
+//! - `NET-2` Every read and write ends by a deadline of [`Limits`]. The one exception is [`Receiver::recv`] before the
+//!   first byte of a frame: how long a peer may be silent is for heartbeats to decide.
+//! - `NET-3` A length that a peer announces is compared with [`Limits`] before memory is taken for it.
+//! - `NET-4` What a Unix peer passes as memory can never shrink under a mapping: its size is sealed, or it is refused.
+//! - `NET-5` Descriptors that no frame asked for are closed, and end the link.
+//! - `NET-6` TCP is under mutual TLS from the first byte, with an authority derived from the job key.
+//! - `NET-7` That two peers share a host is said only after a descriptor went from one to the other.
+
+mod connect;
+mod decoder;
+mod error;
+mod frame;
+mod greeting;
+pub mod handshake;
+mod limits;
+mod link;
+mod listen;
+mod local;
+pub mod pipe;
+mod port;
+mod private;
+mod proof;
+mod region;
+mod secret;
+mod stream;
+mod tcp;
+mod tls;
+mod unix;
+
+pub use connect::{connect, connect_to};
+pub use error::{ErrorKind, NetError};
+pub use frame::Frame;
+pub use limits::Limits;
+pub use link::{Link, Peer, Receiver, Sender, TransportKind};
+pub use listen::{Incoming, Listener};
+pub use local::{memory_pair, memory_pair_with};
+pub use port::{Reservation, local_address_towards};
+pub use private::private_dir;
+pub use region::Memory;
+pub use secret::{random_job, random_key};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! Waiting for peers.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use grampus_core::{JobId, JobKey};
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use crate::connect::{self, COORDINATOR};
+use crate::handshake::{Identity, check_name};
+use crate::unix::UnixWire;
+use crate::{Limits, Link, NetError, greeting, private, tcp, tls};
+
+/// Connections that may be in their handshake at once. Strangers can hold no more descriptors than this; each gives
+/// its place back by [`Limits::handshake`].
+const HANDSHAKES: usize = 256;
+/// How long to wait before another attempt where this process has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Where peers connect to. Called `coordinator` unless [`Listener::named`] says otherwise.
+pub struct Listener {
+    socket: Socket,
+    job: JobId,
+    key: JobKey,
+    identity: Arc<Identity>,
+    name: Arc<str>,
+    limits: Limits,
+    slots: Arc<Semaphore>,
+}
+
+enum Socket {
+    Unix {
+        listener: UnixListener,
+        path: OwnPath,
+    },
+    Tcp {
+        listener: TcpListener,
+        config: Arc<ServerConfig>,
+    },
+}
+
+/// A socket's file, which goes with the process that made it; a forked child that drops its copy leaves it alone.
+struct OwnPath {
+    path: PathBuf,
+    pid: u32,
+}
+
+impl Drop for OwnPath {
+    fn drop(&mut self) {
+        if self.pid == std::process::id() {
+            // Gone already, or its folder is: both are what is wanted.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Listener {
+    /// Listens on a Unix socket, whose folder must be private (see [`crate::private_dir`]). The socket's file is
+    /// removed on drop.
+    pub async fn unix(path: &Path, job: JobId, key: JobKey, limits: &Limits) -> Result<Self, NetError> {
+        private::check_length(path)?;
+        private::check_private(path.parent().unwrap_or(Path::new("/")))?;
+        let listener = UnixListener::bind(path).map_err(|source| {
+            let hint = match source.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "another job uses this path: choose a folder of its own for every job"
+                }
+                _ => "check the folder and the limit of open files (`ulimit -n`)",
+            };
+            NetError::io(format!("cannot listen on {}", path.display()), hint)(source)
+        })?;
+        let path = OwnPath {
+            path: path.to_owned(),
+            pid: std::process::id(),
+        };
+        Self::new(Socket::Unix { listener, path }, job, key, limits)
+    }
+
+    /// Listens on TCP under TLS, on `address` such as `10.0.0.1:4000`, `[::]:0` or `node-1:0`; port 0 takes any free
+    /// one, see [`Listener::local_addr`].
+    pub async fn tcp(address: &str, job: JobId, key: JobKey, limits: &Limits) -> Result<Self, NetError> {
+        let what = || format!("cannot listen on {address}");
+        let listener = TcpListener::bind(address).await.map_err(|source| {
+            let hint = match source.kind() {
+                io::ErrorKind::AddrInUse => "another program uses this port: use port 0 to take any free one",
+                io::ErrorKind::AddrNotAvailable => "the address is not of this host: use one that it has",
+                _ => "check the address and the limit of open files (`ulimit -n`)",
+            };
+            NetError::io(what(), hint)(source)
+        })?;
+        let config = tls::server_config(job, &key, COORDINATOR)?;
+        Self::new(Socket::Tcp { listener, config }, job, key, limits)
+    }
+
+    fn new(socket: Socket, job: JobId, key: JobKey, limits: &Limits) -> Result<Self, NetError> {
+        let identity = Arc::new(Identity::new(job, &key)?);
+        let slots = Arc::new(Semaphore::new(HANDSHAKES));
+        Ok(Self {
+            socket,
+            job,
+            key,
+            identity,
+            name: COORDINATOR.into(),
+            limits: *limits,
+            slots,
+        })
+    }
+
+    /// The same listener under another name, which dialers then ask for with [`crate::connect_to`].
+    pub fn named(mut self, name: &str) -> Result<Self, NetError> {
+        self.name = check_name(name)?.into();
+        if let Socket::Tcp { config, .. } = &mut self.socket {
+            *config = tls::server_config(self.job, &self.key, name)?;
+        }
+        Ok(self)
+    }
+
+    /// The address and port of a TCP listener.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Unix { .. } => None,
+            Socket::Tcp { listener, .. } => listener.local_addr().ok(),
+        }
+    }
+
+    /// The path of a Unix listener.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.socket {
+            Socket::Unix { path, .. } => Some(&path.path),
+            Socket::Tcp { .. } => None,
+        }
+    }
+
+    /// The next connection, not yet trusted: run its handshake in a task of its own, so that a slow or hostile peer
+    /// never holds up others. Cancel-safe. An error is of the listener and not of a peer.
+    pub async fn accept(&self) -> Result<Incoming, NetError> {
+        // The semaphore is never closed; were it, accepting without a place would still be right.
+        let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
+        let mut full_until: Option<Instant> = None;
+        loop {
+            let source = match self.accept_once().await {
+                Ok(stream) => return Ok(self.incoming(stream, slot)),
+                Err(source) => source,
+            };
+            if source.kind() == io::ErrorKind::ConnectionAborted {
+                continue;
+            }
+            // Out of descriptors or memory: others may give some back soon. Without the pause this would spin.
+            let until = *full_until.get_or_insert_with(|| Instant::now() + self.limits.handshake);
+            if Instant::now() > until {
+                return Err(NetError::io(
+                    "cannot accept a connection",
+                    "raise the limit of open files with `ulimit -n`",
+                )(source));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn accept_once(&self) -> io::Result<Raw> {
+        match &self.socket {
+            Socket::Unix { listener, path } => {
+                let (stream, _) = listener.accept().await?;
+                Ok(Raw::Unix(stream, path.path.display().to_string()))
+            }
+            Socket::Tcp { listener, config } => {
+                let (stream, address) = listener.accept().await?;
+                Ok(Raw::Tcp(stream, address.to_string(), Arc::clone(config)))
+            }
+        }
+    }
+
+    fn incoming(&self, raw: Raw, slot: Option<OwnedSemaphorePermit>) -> Incoming {
+        Incoming {
+            raw,
+            identity: Arc::clone(&self.identity),
+            name: Arc::clone(&self.name),
+            limits: self.limits,
+            _slot: slot,
+        }
+    }
+}
+
+enum Raw {
+    Unix(UnixStream, String),
+    Tcp(TcpStream, String, Arc<ServerConfig>),
+}
+
+/// A connection whose peer has not proved anything yet.
+pub struct Incoming {
+    raw: Raw,
+    identity: Arc<Identity>,
+    name: Arc<str>,
+    limits: Limits,
+    _slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Incoming {
+    /// Where it comes from, as far as that is known.
+    pub fn address(&self) -> &str {
+        match &self.raw {
+            Raw::Unix(_, address) | Raw::Tcp(_, address, _) => address,
+        }
+    }
+
+    /// Lets the peer prove the job key, within [`Limits::handshake`]. On error the connection is closed.
+    pub async fn handshake(self) -> Result<Link, NetError> {
+        let label: Arc<str> = format!("a peer at {}", self.address()).into();
+        let (identity, name, limits) = (self.identity, self.name, self.limits);
+        let shaking = async {
+            match self.raw {
+                Raw::Unix(stream, address) => {
+                    let credentials = connect::credentials(&stream)?;
+                    let mut wire = UnixWire::new(stream);
+                    let peer = greeting::answer(&mut wire, &identity, &name, &label).await?;
+                    Ok(connect::unix_link(wire, peer, credentials, address, &limits))
+                }
+                Raw::Tcp(stream, address, config) => {
+                    let mut stream = accept_tls(stream, config, &label, &limits).await?;
+                    let peer = greeting::answer(&mut stream, &identity, &name, &label).await?;
+                    tls::check_certificate(stream.get_ref().1.peer_certificates(), identity.job, &peer)?;
+                    Ok(connect::tcp_link(stream, peer, address, &limits))
+                }
+            }
+        };
+        let late = |_| NetError::Deadline {
+            what: format!("the handshake with {label}"),
+            after: limits.handshake,
+            hint: "check what connects to this address",
+        };
+        tokio::time::timeout(limits.handshake, shaking)
+            .await
+            .map_err(late)?
+    }
+}
+
+async fn accept_tls(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    label: &Arc<str>,
+    limits: &Limits,
+) -> Result<tcp::Stream, NetError> {
+    let prepare = async {
+        tcp::tune(&stream, limits)?;
+        let mut first = [0; crate::error::SHOWN];
+        let count = stream.peek(&mut first).await?;
+        Ok((first, count))
+    };
+    let (first, count) = prepare
+        .await
+        .map_err(|source: io::Error| tls::explain(source, label))?;
+    // 22 begins every TLS connection. Looked at here, because TLS would not tell what a stranger said instead.
+    if count > 0 && first[0] != 22 {
+        return Err(NetError::garbage(
+            "what came is not the TLS of grampus",
+            &first[..count],
+        ));
+    }
+    let accepted = TlsAcceptor::from(config).accept(stream).await;
+    Ok(accepted.map_err(|source| tls::explain(source, label))?.into())
+}

@@ -1,0 +1,231 @@
+//! The driver's side.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use grampus_cluster::driver::{self, Happened, TaskEnd};
+use grampus_cluster::launch::{self, HostSpec, Spec};
+use grampus_cluster::supervisor::Stream;
+use grampus_core::{Failure, TaskFailure, TaskId};
+use pyo3::prelude::*;
+
+use crate::error::{GrampusError, Result};
+use crate::payload::Payload;
+
+/// How often a waiting driver looks for Ctrl-C.
+const LOOK_UP: Duration = Duration::from_millis(50);
+
+/// A running cluster.
+#[pyclass(module = "grampus._native", frozen)]
+pub(crate) struct Cluster {
+    inner: Mutex<Option<driver::Cluster>>,
+    board: std::sync::Arc<driver::Board>,
+    #[pyo3(get)]
+    job: String,
+}
+
+/// How a task ended.
+#[pyclass(module = "grampus._native", frozen, get_all)]
+pub(crate) struct End {
+    /// `returned`, `raised`, `died`, `cancelled` or `cluster`.
+    kind: &'static str,
+    /// What each rank returned; for `raised`, the exception of the first failed rank.
+    payloads: Vec<Py<Payload>>,
+    /// The failure in words.
+    text: String,
+    rank: u32,
+    host: String,
+    pid: u32,
+    exit_code: Option<i32>,
+    traceback: String,
+    type_name: String,
+    folded: Vec<u32>,
+}
+
+/// One line of a worker's output.
+#[pyclass(module = "grampus._native", frozen, get_all)]
+pub(crate) struct Line {
+    rank: u32,
+    error: bool,
+    text: String,
+}
+
+type News = (Vec<Line>, u64, Option<End>);
+
+impl Cluster {
+    fn lock(&self) -> MutexGuard<'_, Option<driver::Cluster>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Cluster {
+    /// Starts a cluster. `hosts` is empty for this machine, or a list of (name, command) where the command
+    /// starts a supervisor there.
+    #[staticmethod]
+    #[pyo3(signature = (*, workers, supervisor, worker, title, hosts, address, threads, preload, sys_path, directory, log_dir, start_timeout, heartbeat_timeout))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of one call")]
+    fn start(
+        py: Python<'_>,
+        workers: u32,
+        supervisor: Vec<String>,
+        worker: Vec<String>,
+        title: String,
+        hosts: Vec<(String, Vec<String>)>,
+        address: Option<String>,
+        threads: u32,
+        preload: Vec<String>,
+        sys_path: Vec<String>,
+        directory: Option<PathBuf>,
+        log_dir: Option<PathBuf>,
+        start_timeout: f64,
+        heartbeat_timeout: f64,
+    ) -> Result<Self> {
+        let hosts = hosts
+            .into_iter()
+            .map(|(name, command)| HostSpec { name, command })
+            .collect();
+        let spec = Spec {
+            workers,
+            supervisor,
+            worker,
+            title,
+            hosts,
+            address,
+            threads,
+            preload,
+            sys_path,
+            directory,
+            log_dir,
+            join_within: Duration::from_secs_f64(start_timeout),
+            silent_after: Duration::from_secs_f64(heartbeat_timeout),
+        };
+        let cluster = py.detach(|| launch::start(spec))?;
+        let (board, job) = (cluster.board_handle(), cluster.job().to_string());
+        Ok(Self {
+            inner: Mutex::new(Some(cluster)),
+            board,
+            job,
+        })
+    }
+
+    /// Waits until all workers have joined; raises where they do not.
+    fn wait_ready(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let slices = (seconds / LOOK_UP.as_secs_f64()).ceil() as u64;
+        for _ in 0..slices.max(1) {
+            match py.detach(|| self.board.wait_ready(LOOK_UP)) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(why)) => return Err(GrampusError::new_err(why)),
+                None => py.check_signals()?,
+            }
+        }
+        Err(GrampusError::new_err(format!(
+            "the workers did not join within {seconds:.1} s: raise `start_timeout`"
+        )))
+    }
+
+    /// Gives ranks 0 to `world` - 1 something to do; returns the task's id.
+    fn submit(&self, world: u32, payload: &Payload) -> PyResult<u64> {
+        match &*self.lock() {
+            Some(cluster) => Ok(cluster.submit(world, 0, payload.inner()).0),
+            None => Err(GrampusError::new_err("the cluster was stopped")),
+        }
+    }
+
+    /// Waits a moment for the end of a task or for output: (lines, lines skipped, end).
+    fn wait(&self, py: Python<'_>, task: u64) -> PyResult<News> {
+        let happened = py.detach(|| self.board.wait_task(TaskId(task), LOOK_UP));
+        py.check_signals()?;
+        news(py, happened)
+    }
+
+    /// Output that was not fetched yet.
+    fn take_lines(&self, py: Python<'_>) -> PyResult<News> {
+        news(py, self.board.take_lines())
+    }
+
+    /// Ends a task.
+    fn cancel(&self, task: u64, why: &str) {
+        if let Some(cluster) = &*self.lock() {
+            cluster.cancel(TaskId(task), why);
+        }
+    }
+
+    /// Why the cluster does not run any more, if so.
+    fn over(&self) -> Option<String> {
+        self.board.over()
+    }
+
+    /// Ends the job and everything that belongs to it; false if that took too long.
+    fn stop(&self, py: Python<'_>, why: &str, seconds: f64) -> bool {
+        py.detach(|| match self.lock().take() {
+            Some(mut cluster) => cluster.stop(why, Duration::from_secs_f64(seconds)),
+            None => true,
+        })
+    }
+}
+
+fn news(py: Python<'_>, happened: Happened) -> PyResult<News> {
+    let line = |line: driver::Line| Line {
+        rank: line.rank,
+        error: line.stream == Stream::Err,
+        text: line.text,
+    };
+    let end = happened.end.map(|end| ended(py, end)).transpose()?;
+    Ok((
+        happened.lines.into_iter().map(line).collect(),
+        happened.skipped,
+        end,
+    ))
+}
+
+fn ended(py: Python<'_>, end: TaskEnd) -> PyResult<End> {
+    let wrap = |payload| Py::new(py, Payload::new(payload));
+    let mut answer = End {
+        kind: "returned",
+        payloads: Vec::new(),
+        text: String::new(),
+        rank: 0,
+        host: String::new(),
+        pid: 0,
+        exit_code: None,
+        traceback: String::new(),
+        type_name: String::new(),
+        folded: Vec::new(),
+    };
+    match end {
+        TaskEnd::Returned(payloads) => {
+            answer.payloads = payloads.into_iter().map(wrap).collect::<PyResult<_>>()?
+        }
+        TaskEnd::Failed { failure, raised } => {
+            answer.text = failure.to_string();
+            answer.payloads = raised.into_iter().map(wrap).collect::<PyResult<_>>()?;
+            describe(&mut answer, failure);
+        }
+    }
+    Ok(answer)
+}
+
+fn describe(answer: &mut End, failure: TaskFailure) {
+    match failure {
+        TaskFailure::Cancelled { .. } => answer.kind = "cancelled",
+        TaskFailure::Cluster { .. } => answer.kind = "cluster",
+        TaskFailure::Rank { first, folded } => {
+            answer.rank = first.rank.0;
+            answer.host = first.host;
+            answer.pid = first.pid;
+            answer.folded = folded.into_iter().map(|rank| rank.0).collect();
+            answer.kind = "died";
+            match first.failure {
+                Failure::Raised { kind, traceback, .. } => {
+                    answer.kind = "raised";
+                    answer.type_name = kind;
+                    answer.traceback = traceback;
+                }
+                Failure::Exited { exit, .. } => answer.exit_code = Some(exit.code()),
+                Failure::Silent { .. } | Failure::LinkLost { .. } | Failure::NotStarted { .. } => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The Python face of Grampus. Conversion only: what anything means is in the crates below.
+
+mod agent;
+mod cluster;
+mod error;
+mod payload;
+mod supervisor;
+
+use pyo3::prelude::*;
+
+/// The extension module `grampus._native`.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("GrampusError", module.py().get_type::<error::GrampusError>())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<agent::Agent>()?;
+    module.add_class::<agent::Assignment>()?;
+    module.add_class::<cluster::Cluster>()?;
+    module.add_class::<cluster::End>()?;
+    module.add_class::<cluster::Line>()?;
+    module.add_class::<payload::Payload>()?;
+    module.add_class::<supervisor::Entry>()?;
+    module.add_class::<supervisor::Supervisor>()?;
+    module.add_function(wrap_pyfunction!(supervisor::supervise, module)?)?;
+    module.add_function(wrap_pyfunction!(host_cores, module)?)?;
+    module.add_function(wrap_pyfunction!(command_line, module)?)?;
+    Ok(())
+}
+
+/// Cores that this process may use.
+#[pyfunction]
+fn host_cores() -> u32 {
+    grampus_cluster::host::cores()
+}
+
+/// Runs the `grampus` command with the given arguments (the first is the program's name); returns its exit
+/// code. `python` is the interpreter for scripts.
+#[pyfunction]
+fn command_line(py: Python<'_>, arguments: Vec<String>, python: String) -> i32 {
+    py.detach(|| grampus::cli::main(arguments, Some(python)))
+}

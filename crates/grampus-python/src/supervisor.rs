@@ -1,0 +1,133 @@
+//! The supervisor's side.
+
+use grampus_cluster::supervisor::{self, Configure, Next};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::error::{Error, Result};
+
+/// The supervisor of this host. One thread only: everything but `next` is quick.
+#[pyclass(module = "grampus._native", unsendable)]
+pub(crate) struct Supervisor(Option<supervisor::Supervisor>);
+
+/// What a freshly forked process needs to become a worker.
+#[pyclass(module = "grampus._native", unsendable)]
+pub(crate) struct Entry {
+    entry: Option<supervisor::Entry>,
+    #[pyo3(get)]
+    worker: u64,
+    #[pyo3(get)]
+    slot: u32,
+}
+
+impl Supervisor {
+    fn inner(&mut self) -> PyResult<&mut supervisor::Supervisor> {
+        self.0
+            .as_mut()
+            .ok_or_else(|| PyRuntimeError::new_err("this process is no supervisor any more"))
+    }
+
+    fn configure(&self) -> PyResult<&Configure> {
+        let inner = self.0.as_ref().map(supervisor::Supervisor::configure);
+        inner.ok_or_else(|| PyRuntimeError::new_err("this process is no supervisor any more"))
+    }
+}
+
+#[pymethods]
+impl Supervisor {
+    /// Takes over standard input and output, and reads what the driver wants.
+    #[staticmethod]
+    fn attach() -> Result<Self> {
+        Ok(Self(Some(supervisor::Supervisor::attach()?)))
+    }
+
+    #[getter]
+    fn join(&self) -> PyResult<String> {
+        Ok(self.configure()?.join.clone())
+    }
+
+    #[getter]
+    fn host(&self) -> PyResult<String> {
+        Ok(self.configure()?.host.clone())
+    }
+
+    #[getter]
+    fn threads(&self) -> PyResult<u32> {
+        Ok(self.configure()?.threads())
+    }
+
+    #[getter]
+    fn silent_after_ms(&self) -> PyResult<u64> {
+        Ok(self.configure()?.silent_after_ms)
+    }
+
+    #[getter]
+    fn preload(&self) -> PyResult<Vec<String>> {
+        Ok(self.configure()?.preload.clone())
+    }
+
+    #[getter]
+    fn sys_path(&self) -> PyResult<Vec<String>> {
+        Ok(self.configure()?.sys_path.clone())
+    }
+
+    #[getter]
+    fn directory(&self) -> PyResult<Option<String>> {
+        Ok(self
+            .configure()?
+            .directory
+            .as_ref()
+            .map(|path| path.to_string_lossy().into_owned()))
+    }
+
+    /// Workers may be started, by forking or not.
+    fn ready(&mut self, forks: bool, why: String) -> PyResult<()> {
+        self.inner()?
+            .ready(forks, why)
+            .map_err(|error| Error::from(error).into())
+    }
+
+    /// Works until a fork is wanted; `None` when the job is over.
+    fn next(&mut self) -> PyResult<Option<Entry>> {
+        match self.inner()?.next().map_err(Error::from)? {
+            Next::End => Ok(None),
+            Next::Fork(entry) => {
+                let (worker, slot) = (entry.launch().worker.0, entry.launch().slot);
+                Ok(Some(Entry {
+                    entry: Some(entry),
+                    worker,
+                    slot,
+                }))
+            }
+        }
+    }
+
+    /// In the parent, after a fork.
+    fn adopt(&mut self, pid: u32) -> PyResult<()> {
+        self.inner()?
+            .adopt(pid)
+            .map_err(|error| Error::from(error).into())
+    }
+
+    /// In the child, after a fork: lets go of all that belongs to the supervisor.
+    fn abandon(&mut self) {
+        self.0 = None;
+    }
+}
+
+#[pymethods]
+impl Entry {
+    /// Makes this process a worker: own process group and output, and an end when the supervisor ends.
+    fn enter(&mut self) -> PyResult<()> {
+        match self.entry.take() {
+            Some(entry) => Ok(entry.enter()?),
+            None => Err(PyRuntimeError::new_err("this process is a worker already")),
+        }
+    }
+}
+
+/// Runs a supervisor that starts programs only, until its driver is gone.
+#[pyfunction]
+pub(crate) fn supervise() -> Result<()> {
+    Ok(supervisor::supervise()?)
+}

@@ -1,0 +1,3 @@
+//! What a Rust user imports, and the `grampus` command.
+
+pub mod cli;

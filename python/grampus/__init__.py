@@ -1,0 +1,32 @@
+"""Grampus makes single-node model code train, evaluate and predict on many workers, unchanged.
+
+>>> import grampus as gp
+>>> gp.init(workers=2)                        # doctest: +ELLIPSIS
+<grampus.Cluster of 2 workers, job ...>
+>>> gp.run(lambda: gp.rank() * 10)
+[0, 10]
+>>> gp.stop()
+"""
+
+from grampus._native import __version__
+from grampus.cluster import Cluster
+from grampus.context import local_rank, local_world_size, rank, world_size
+from grampus.errors import ClusterError, GrampusError, NotPicklable, WorkerDied, WorkerTraceback
+from grampus.session import init, run, stop
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "GrampusError",
+    "NotPicklable",
+    "WorkerDied",
+    "WorkerTraceback",
+    "__version__",
+    "init",
+    "local_rank",
+    "local_world_size",
+    "rank",
+    "run",
+    "stop",
+    "world_size",
+]

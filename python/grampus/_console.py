@@ -1,0 +1,39 @@
+"""Output of workers on the driver's console."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from grampus._native import Line
+
+# One colour a rank, in turn; none of them is red, which means an error elsewhere.
+_COLOURS = (36, 33, 35, 32, 34)
+
+
+def show(lines: Iterable[Line], skipped: int) -> None:
+    """Print lines, each behind its rank. In a notebook they appear in the cell that runs."""
+    if skipped:
+        print(f"[grampus] {skipped} earlier lines are only in the log files", file=sys.stderr)
+    for line in lines:
+        stream = sys.stderr if line.error else sys.stdout
+        print(f"{prefix(line.rank, _coloured(stream))} {line.text}", file=stream)
+
+
+def prefix(rank: int, coloured: bool) -> str:
+    """What stands before a rank's line.
+
+    >>> prefix(3, False)
+    '[rank 3]'
+    """
+    text = f"[rank {rank}]"
+    return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{text}\x1b[0m" if coloured else text
+
+
+def _coloured(stream: object) -> bool:
+    isatty = getattr(stream, "isatty", None)
+    return "NO_COLOR" not in os.environ and isatty is not None and bool(isatty())

@@ -1,0 +1,84 @@
+"""The supervisor of a host: imports once, forks workers, ends them.
+
+It has one thread. If a preloaded module starts another, forking would not be safe any more; workers are
+then started as fresh processes, and the reason is reported.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import sys
+import time
+
+from grampus import _native, _threads, _worker
+
+
+def main() -> None:
+    """Serve the driver on standard input and output until it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    supervisor = _native.Supervisor.attach()
+    if supervisor.sys_path:
+        sys.path[:] = supervisor.sys_path
+    if supervisor.directory:
+        os.chdir(supervisor.directory)
+    # One thread while importing, so that no library starts a pool that forking would lose.
+    _threads.set_variables(1)
+    failed = _preload(["cloudpickle", *supervisor.preload])
+    forks, why = _may_fork()
+    supervisor.ready(forks, "; ".join([why, *failed]))
+    # What is alive now is shared by all workers: moving it would copy its pages.
+    gc.collect()
+    gc.freeze()
+    while (entry := supervisor.next()) is not None:
+        pid = os.fork()
+        if pid == 0:
+            _become_worker(supervisor, entry)
+        supervisor.adopt(pid)
+
+
+def _preload(names: list[str]) -> list[str]:
+    """Import modules; one that cannot be imported is the user's function's business, not ours."""
+    failed = []
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            failed.append(f"{name} could not be preloaded: {error}")
+    return failed
+
+
+def _may_fork() -> tuple[bool, str]:
+    """Whether workers may be forked from this process, and why (not)."""
+    # A thread that is about to end may still be listed.
+    for _ in range(20):
+        threads = len(os.listdir("/proc/self/task"))
+        if threads == 1:
+            return True, "workers are forked"
+        time.sleep(0.001)
+    return False, f"workers are spawned: preloading left {threads} threads, which a fork would lose"
+
+
+def _become_worker(supervisor: _native.Supervisor, entry: _native.Entry) -> None:
+    """Never returns: the rest of this stack belongs to the supervisor."""
+    code = 1
+    try:
+        entry.enter()
+        introduction = _worker.Introduction(
+            join=supervisor.join,
+            worker=entry.worker,
+            slot=entry.slot,
+            host=supervisor.host,
+            threads=supervisor.threads,
+            silent_after_ms=supervisor.silent_after_ms,
+        )
+        supervisor.abandon()
+        code = _worker.serve(introduction)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        _worker.leave(code)

@@ -1,0 +1,297 @@
+"""A cluster: workers that wait for functions to call."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grampus import _console, _native
+from grampus.errors import ClusterError, GrampusError, NotPicklable, WorkerDied, WorkerTraceback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+# Modules that take long to import and start no thread: worth importing once, where the driver has them.
+_WORTH_PRELOADING = ("numpy", "torch")
+# Everything of a cluster ends within this; longer means that the machine itself is in trouble.
+_STOP_WITHIN = 20.0
+
+
+class Cluster:
+    """Workers that wait for functions to call. Use as a context manager, or `stop` it.
+
+    >>> with Cluster.local(2) as cluster:
+    ...     cluster.run(lambda: "hello")
+    ['hello', 'hello']
+    """
+
+    def __init__(self, native: _native.Cluster, workers: int) -> None:
+        """Use `Cluster.local` or `Cluster.ssh`."""
+        self._native: _native.Cluster | None = native
+        self._job = native.job
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self.workers = workers
+
+    @classmethod
+    def local(
+        cls,
+        workers: int | None = None,
+        *,
+        threads: int | None = None,
+        preload: Sequence[str] | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+        start_timeout: float = 60.0,
+        heartbeat_timeout: float = 3.0,
+    ) -> Cluster:
+        """Start workers on this machine; for the arguments see `grampus.init`."""
+        count = _native.host_cores() if workers is None else _whole(workers, "workers")
+        return cls._start(
+            count, [], None, threads, preload, log_dir, start_timeout, heartbeat_timeout, sys.executable
+        )
+
+    @classmethod
+    def ssh(
+        cls,
+        hosts: Sequence[str],
+        workers: int | None = None,
+        *,
+        command: str = "ssh -o BatchMode=yes {host} {command}",
+        python: str | None = None,
+        address: str | None = None,
+        threads: int | None = None,
+        preload: Sequence[str] | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+        start_timeout: float = 60.0,
+        heartbeat_timeout: float = 3.0,
+    ) -> Cluster:
+        """Start workers on other hosts, over TLS.
+
+        Args:
+            hosts: their names; workers are shared out among them in this order.
+            workers: how many in all; by default one per host.
+            command: how to run a command on a host: `{host}` is replaced by its name and `{command}` by what
+                to run, as one argument. Its standard input and output must reach that command.
+            python: the interpreter there, which must have the same version of grampus; by default the path
+                of this one.
+            address: of this machine as the hosts reach it; found out where not given.
+            threads, preload, log_dir, start_timeout, heartbeat_timeout: see `grampus.init`.
+        """
+        if not hosts:
+            raise ClusterError("Cluster.ssh needs at least one host")
+        count = len(hosts) if workers is None else _whole(workers, "workers")
+        there = python or sys.executable
+        remote = shlex.join(_supervisor(there))
+        commands = []
+        for host in hosts:
+            words = [word.replace("{host}", host).replace("{command}", remote) for word in shlex.split(command)]
+            commands.append((host, words))
+        return cls._start(
+            count, commands, address, threads, preload, log_dir, start_timeout, heartbeat_timeout, there
+        )
+
+    @classmethod
+    def _start(
+        cls,
+        count: int,
+        hosts: list[tuple[str, list[str]]],
+        address: str | None,
+        threads: int | None,
+        preload: Sequence[str] | None,
+        log_dir: str | os.PathLike[str] | None,
+        start_timeout: float,
+        heartbeat_timeout: float,
+        python: str,
+    ) -> Cluster:
+        if os.environ.get("GRAMPUS_WORKER"):
+            raise ClusterError("a worker cannot start a cluster of its own: call grampus.run in the driver")
+        if threads is None:
+            threads = int(os.environ.get("OMP_NUM_THREADS") or 0)
+        try:
+            native = _native.Cluster.start(
+                workers=count,
+                supervisor=_supervisor(python),
+                worker=_worker(python),
+                title=_title(),
+                hosts=hosts,
+                address=address,
+                threads=_whole(threads, "threads", least=0),
+                preload=_preloaded() if preload is None else list(preload),
+                sys_path=[str(Path(entry).absolute()) for entry in sys.path],
+                directory=None if hosts else os.getcwd(),
+                log_dir=None if log_dir is None else os.path.abspath(log_dir),
+                start_timeout=start_timeout,
+                heartbeat_timeout=heartbeat_timeout,
+            )
+            try:
+                native.wait_ready(start_timeout + 1)
+            except BaseException:
+                native.stop("it did not start", _STOP_WITHIN)
+                raise
+        except GrampusError as error:
+            raise ClusterError(str(error)) from None
+        return cls(native, count)
+
+    def is_running(self) -> bool:
+        """Whether functions can be called."""
+        return self._native is not None and self._pid == os.getpid() and self._native.over() is None
+
+    def run(
+        self, function: Callable[..., Any], *args: Any, workers: int | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call a function on every worker at once; see `grampus.run`."""
+        native = self._running()
+        world = self.workers if workers is None else _whole(workers, "workers")
+        if world > self.workers:
+            raise ClusterError(
+                f"{world} workers were asked for, the cluster has {self.workers}: "
+                f"stop it and start one with workers={world}"
+            )
+        payload = _packed(function, args, kwargs)
+        task = native.submit(world, payload)
+        return self._results(native, self._wait(native, task))
+
+    def _running(self) -> _native.Cluster:
+        if self._native is None:
+            raise ClusterError("the cluster was stopped: start another")
+        if self._pid != os.getpid():
+            raise ClusterError("this process was forked from the driver; only the driver can call workers")
+        why = self._native.over()
+        if why is not None:
+            raise ClusterError(f"the cluster does not run any more: {why}")
+        return self._native
+
+    @staticmethod
+    def _wait(native: _native.Cluster, task: int) -> _native.End:
+        """Wait for the end of a task, showing output; Ctrl-C ends the task on every worker first."""
+        interrupt: KeyboardInterrupt | None = None
+        while True:
+            try:
+                lines, skipped, end = native.wait(task)
+            except KeyboardInterrupt as error:
+                # Workers end within the cancel deadline, and the task with them; a second Ctrl-C as well.
+                interrupt = interrupt or error
+                native.cancel(task, "interrupted by the user")
+                continue
+            _console.show(lines, skipped)
+            if end is not None:
+                if interrupt is not None:
+                    raise interrupt
+                return end
+
+    @staticmethod
+    def _results(native: _native.Cluster, end: _native.End) -> list[Any]:
+        from grampus import _payload
+
+        if end.kind == "returned":
+            return [_payload.load(payload) for payload in end.payloads]
+        _console.show(*native.take_lines()[:2])
+        if end.kind == "raised":
+            raise _original(end)
+        if end.kind == "died":
+            raise WorkerDied(end.text, end.rank, end.host, end.pid, end.exit_code)
+        raise ClusterError(end.text)
+
+    def stop(self) -> None:
+        """End the workers and all that they started. A second call does nothing."""
+        with self._lock:
+            native, self._native = self._native, None
+        if native is None or self._pid != os.getpid():
+            return
+        ended = native.stop("stopped by the user", _STOP_WITHIN)
+        _console.show(*native.take_lines()[:2])
+        if not ended:
+            raise ClusterError(f"the cluster did not end within {_STOP_WITHIN:.0f} s")
+
+    def __enter__(self) -> Cluster:
+        """Return the cluster itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        """Stop it."""
+        self.stop()
+
+    def __repr__(self) -> str:
+        """Say how large it is and what it is called in `grampus status`."""
+        stopped = "" if self.is_running() else ", stopped"
+        return f"<grampus.Cluster of {self.workers} workers, job {self._job}{stopped}>"
+
+
+def _whole(value: Any, name: str, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, it is {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, it is {value}")
+    return value
+
+
+def _bootstrap(module: str) -> str:
+    """Start a module of the very package that runs here, wherever the interpreter looks first."""
+    home = str(Path(__file__).resolve().parent.parent)
+    return f"import sys; sys.path[0] = {home!r}; from grampus.{module} import main; main()"
+
+
+def _supervisor(python: str) -> list[str]:
+    return [python, "-c", _bootstrap("_supervisor")]
+
+
+def _worker(python: str) -> list[str]:
+    return [python, "-c", _bootstrap("_worker")]
+
+
+def _preloaded() -> list[str]:
+    return [name for name in _WORTH_PRELOADING if name in sys.modules]
+
+
+def _title() -> str:
+    return shlex.join(sys.argv) if sys.argv and sys.argv[0] else "python"
+
+
+def _packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Payload:
+    from grampus import _payload
+
+    try:
+        return _payload.dump((function, args, kwargs))
+    except Exception as error:
+        raise NotPicklable(_why_not(function, args, kwargs, error)) from error
+
+
+def _why_not(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> str:
+    from grampus import _explain
+
+    named = [(f"function {_explain.describe(function)}", function)]
+    named += [(f"argument {place}", value) for place, value in enumerate(args)]
+    named += [(f"argument {name!r}", value) for name, value in kwargs.items()]
+    for name, value in named:
+        if _explain.fails(value):
+            return f"{_explain.explain(value, name)}: make it inside the function instead"
+    return f"the call cannot be sent to the workers: {error}"
+
+
+def _original(end: _native.End) -> BaseException:
+    """The worker's exception, with its traceback as the cause."""
+    from grampus import _payload
+
+    after = ""
+    if end.folded:
+        ranks = "1 other rank" if len(end.folded) == 1 else f"{len(end.folded)} other ranks"
+        after = f"\n({ranks} failed after it)"
+    text = f"rank {end.rank} on {end.host} (pid {end.pid})\n\n{end.traceback.rstrip()}{after}"
+    cause = WorkerTraceback(text, end.rank, end.host, end.pid, end.folded)
+    try:
+        error = _payload.load(end.payloads[0])
+    except Exception:
+        error = None  # its type cannot be made here
+    if not isinstance(error, BaseException):
+        error = GrampusError(f"{end.text} (an exception that could not be sent)")
+    error.__cause__ = cause
+    return error

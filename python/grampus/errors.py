@@ -1,0 +1,52 @@
+"""What can go wrong, as exceptions."""
+
+from __future__ import annotations
+
+from grampus._native import GrampusError
+
+__all__ = ["ClusterError", "GrampusError", "NotPicklable", "WorkerDied", "WorkerTraceback"]
+
+
+class ClusterError(GrampusError):
+    """The cluster cannot start, cannot go on, or is not there any more."""
+
+
+class NotPicklable(GrampusError, TypeError):
+    """A function, an argument or a result cannot be sent to another process."""
+
+
+class WorkerDied(GrampusError):
+    """A worker's process ended, or gave no sign of life, while it worked.
+
+    `rank`, `host` and `pid` say which one; `exit_code` is as a shell shows it (128 + signal), or `None`
+    where the process was ended because it had been silent.
+    """
+
+    def __init__(self, text: str, rank: int, host: str, pid: int, exit_code: int | None) -> None:
+        super().__init__(text)
+        self.rank = rank
+        self.host = host
+        self.pid = pid
+        self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[type[WorkerDied], tuple[str, int, str, int, int | None]]:
+        """Survive a trip to another process."""
+        return type(self), (str(self), self.rank, self.host, self.pid, self.exit_code)
+
+
+class WorkerTraceback(GrampusError):
+    """Where a worker's exception was raised: the cause of the exception that `run` raises.
+
+    `rank`, `host` and `pid` say which worker; `folded` are ranks that failed after it.
+    """
+
+    def __init__(self, text: str, rank: int, host: str, pid: int, folded: list[int]) -> None:
+        super().__init__(text)
+        self.rank = rank
+        self.host = host
+        self.pid = pid
+        self.folded = folded
+
+    def __reduce__(self) -> tuple[type[WorkerTraceback], tuple[str, int, str, int, list[int]]]:
+        """Survive a trip to another process."""
+        return type(self), (str(self), self.rank, self.host, self.pid, self.folded)

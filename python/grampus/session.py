@@ -1,0 +1,127 @@
+"""The cluster of this process: started by `init`, used by `run`, ended by `stop` or at exit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import TYPE_CHECKING, Any
+
+from grampus.cluster import Cluster
+from grampus.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class _Session:
+    """At most one cluster a process."""
+
+    def __init__(self) -> None:
+        self.cluster: Cluster | None = None
+        self.settings: dict[str, Any] = {}
+        self.stopped = False
+        # A forked child of the driver shares this object, but not the cluster.
+        self.pid = os.getpid()
+
+    def own(self) -> Cluster | None:
+        return self.cluster if self.pid == os.getpid() else None
+
+
+_session = _Session()
+
+
+def init(
+    workers: int | None = None,
+    cluster: str | Cluster = "local",
+    *,
+    threads: int | None = None,
+    preload: Sequence[str] | None = None,
+    log_dir: str | os.PathLike[str] | None = None,
+    start_timeout: float = 60.0,
+    heartbeat_timeout: float = 3.0,
+) -> Cluster:
+    """Start the workers of this process, or return those that run already with the same settings.
+
+    Args:
+        workers: how many; by default one for each core that this process may use.
+        cluster: "local", or a `Cluster` that was made by hand.
+        threads: of each worker; by default `OMP_NUM_THREADS` where it is set, otherwise the cores divided
+            by the workers.
+        preload: modules to import once, before the workers are forked; by default those of numpy and torch
+            that this process has imported.
+        log_dir: a folder for a file of output per rank; by default they go when the cluster goes.
+        start_timeout: seconds within which all workers must have joined.
+        heartbeat_timeout: seconds after which a worker that gives no sign of life is given up.
+
+    >>> init(workers=2)                       # doctest: +ELLIPSIS
+    <grampus.Cluster of 2 workers, job ...>
+    >>> stop()
+    """
+    settings = {
+        "workers": workers,
+        "cluster": cluster,
+        "threads": threads,
+        "preload": None if preload is None else tuple(preload),
+        "log_dir": log_dir,
+        "start_timeout": start_timeout,
+        "heartbeat_timeout": heartbeat_timeout,
+    }
+    running = _session.own()
+    if running is not None and running.is_running():
+        _check_same(settings)
+        return running
+    if isinstance(cluster, Cluster):
+        made = cluster
+    elif cluster == "local":
+        del settings["cluster"]
+        made = Cluster.local(**settings)
+        settings["cluster"] = cluster
+    else:
+        raise ClusterError(f"unknown cluster {cluster!r}: use 'local' or a grampus.Cluster")
+    _session.cluster, _session.settings, _session.stopped = made, settings, False
+    _session.pid = os.getpid()
+    return made
+
+
+def _check_same(settings: dict[str, Any]) -> None:
+    other = [
+        f"{name}={_session.settings.get(name)!r}"
+        for name, value in settings.items()
+        if value != _session.settings.get(name)
+    ]
+    if other:
+        raise ClusterError(
+            f"a cluster runs already with other settings ({', '.join(other)}): call grampus.stop() first"
+        )
+
+
+def run(function: Callable[..., Any], *args: Any, workers: int | None = None, **kwargs: Any) -> list[Any]:
+    """Call a function on every worker at once and return one result per rank, in order of rank.
+
+    The function may be a closure, a lambda or a cell of a notebook. Without `init`, workers are started
+    first, as many as `workers` says. On a larger cluster the first `workers` ranks run it.
+
+    If it raises on a worker, the same exception is raised here, and the other ranks are ended.
+
+    >>> run(lambda x, y: x + y, 1, y=2, workers=2)
+    [3, 3]
+    >>> stop()
+    """
+    cluster = _session.own()
+    if cluster is None:
+        if _session.stopped:
+            raise ClusterError("the cluster was stopped: call grampus.init() to start another")
+        cluster = init(workers)
+    return cluster.run(function, *args, workers=workers, **kwargs)
+
+
+def stop() -> None:
+    """End the workers of this process and all that they started. Without a cluster it does nothing."""
+    cluster = _session.own()
+    if cluster is not None:
+        _session.cluster = None
+        _session.stopped = True
+        cluster.stop()
+
+
+atexit.register(stop)
