@@ -14,7 +14,15 @@ static IDENTITY: OnceLock<(Identity, Hello)> = OnceLock::new();
 fuzz_target!(|bytes: &[u8]| {
     let (identity, ours) = IDENTITY.get_or_init(|| {
         let identity = Identity::new(JobId(1), &JobKey::from_bytes([3; 32])).expect("a key can be derived");
-        (identity, Hello { version: 1, job: JobId(1), verdict: Verdict::Accepted, nonce: [7; 32] })
+        (
+            identity,
+            Hello {
+                version: 1,
+                job: JobId(1),
+                verdict: Verdict::Accepted,
+                nonce: [7; 32],
+            },
+        )
     });
     let theirs = match parse_hello(bytes) {
         Ok(hello) => {
@@ -27,7 +35,10 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(proof) = parse_proof(proof) {
         assert!(bytes.ends_with(&proof.encode()));
         for role in [Role::Dialer, Role::Listener] {
-            assert!(matches!(proof.verify(identity, role, [&theirs, ours]), Err(NetError::WrongKey)));
+            assert!(matches!(
+                proof.verify(identity, role, [&theirs, ours]),
+                Err(NetError::WrongKey)
+            ));
         }
     }
 });

@@ -65,7 +65,7 @@ def _become_worker(supervisor: _native.Supervisor, entry: _native.Entry) -> None
     """Never returns: the rest of this stack belongs to the supervisor."""
     code = 1
     try:
-        entry.enter()
+        notice = entry.enter()
         introduction = _worker.Introduction(
             join=supervisor.join,
             worker=entry.worker,
@@ -73,6 +73,7 @@ def _become_worker(supervisor: _native.Supervisor, entry: _native.Entry) -> None
             host=supervisor.host,
             threads=supervisor.threads,
             silent_after_ms=supervisor.silent_after_ms,
+            notice=notice,
         )
         supervisor.abandon()
         code = _worker.serve(introduction)

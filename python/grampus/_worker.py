@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grampus import _native, _payload, _threads
+from grampus import _native, _output, _payload, _threads
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,21 +27,22 @@ class Introduction(NamedTuple):
     host: str
     threads: int
     silent_after_ms: int
+    notice: int
 
 
 def main() -> None:
-    """Serve as a worker that was started as a fresh process; descriptor 3 says for whom."""
+    """Serve as a worker that was started as a fresh process; descriptor 3 says for whom, 4 is for notices."""
     with os.fdopen(3) as secret:
         join, worker, slot, host, threads, silent_after_ms = secret.read().splitlines()
     numbers = int(threads), int(silent_after_ms)
-    leave(serve(Introduction(join, int(worker), int(slot), host, *numbers)))
+    os.set_inheritable(4, False)
+    leave(serve(Introduction(join, int(worker), int(slot), host, *numbers, notice=4)))
 
 
 def serve(introduction: Introduction) -> int:
     """Join and work until the job is over; return the exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    output = _output.Output(introduction.notice)
     _threads.set_threads(introduction.threads)
     _reseed()
     os.environ["GRAMPUS_WORKER"] = str(introduction.worker)
@@ -53,7 +54,7 @@ def serve(introduction: Introduction) -> int:
         introduction.silent_after_ms,
     )
     while (assignment := agent.next()) is not None:
-        _work(agent, assignment)
+        _work(agent, assignment, output)
     return 0
 
 
@@ -74,10 +75,10 @@ def _reseed() -> None:
         numpy.random.seed()
 
 
-def _work(agent: _native.Agent, assignment: _native.Assignment) -> None:
+def _work(agent: _native.Agent, assignment: _native.Assignment, output: _output.Output) -> None:
     task = assignment.task
     if not agent.begin(task):
-        agent.cancelled(task)
+        agent.cancelled(task, False)
         return
     try:
         try:
@@ -87,21 +88,15 @@ def _work(agent: _native.Agent, assignment: _native.Assignment) -> None:
             answer = _payload.dump(value)
         finally:
             agent.settle()
-            _flush()
     except KeyboardInterrupt:
-        agent.cancelled(task)
+        agent.cancelled(task, output.settle(task))
     except BaseException as error:
-        _raised(agent, task, error)
+        _raised(agent, task, error, output)
     else:
-        agent.returned(task, answer)
+        agent.returned(task, answer, output.settle(task))
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-
-
-def _raised(agent: _native.Agent, task: int, error: BaseException) -> None:
+def _raised(agent: _native.Agent, task: int, error: BaseException, output: _output.Output) -> None:
     text = "".join(traceback.format_exception(type(error), error, _own_frames_removed(error.__traceback__)))
     consequence = isinstance(error, _CONSEQUENCES) or any(
         words in str(error).lower() for words in _CONSEQUENCE_WORDS
@@ -110,7 +105,7 @@ def _raised(agent: _native.Agent, task: int, error: BaseException) -> None:
         payload: _native.Payload | None = _payload.dump(_bare(error))
     except Exception:
         payload = None  # the text says it all
-    agent.raised(task, type(error).__name__, str(error), text, consequence, payload)
+    agent.raised(task, type(error).__name__, str(error), text, consequence, payload, output.settle(task))
 
 
 def _bare(error: BaseException) -> BaseException:

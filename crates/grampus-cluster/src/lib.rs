@@ -6,8 +6,10 @@ pub mod coordinator;
 pub mod driver;
 pub mod host;
 pub mod jobdir;
+pub mod keyfile;
 pub mod launch;
 pub mod launcher;
+pub mod node;
 mod payload;
 pub mod supervisor;
 

@@ -19,6 +19,8 @@ pub struct Join {
     pub slot: Option<u32>,
     /// Ranks that it carries: 1 for a worker, the processes per node for a node of `grampus run`.
     pub ranks: u32,
+    /// Its ranks are a group of their own, whoever else is on its host. Otherwise the host is the group.
+    pub node: bool,
     /// Its process id.
     pub pid: u32,
     /// Name of its host, for people.
@@ -44,6 +46,8 @@ pub enum ToCoordinator {
         outcome: Outcome,
         /// Fresh ports for the next task, one per rank.
         ports: Vec<u16>,
+        /// It wrote something, which the supervisor is passing on.
+        wrote: bool,
     },
 }
 
@@ -56,6 +60,8 @@ pub enum Outcome {
     Failed {
         /// Which of the member's ranks, from 0.
         local: u32,
+        /// Its process, where that is not the member's own.
+        pid: Option<u32>,
         /// How.
         failure: Failure,
     },
@@ -110,6 +116,8 @@ pub struct Member {
     pub rank: Rank,
     /// How many ranks it carries.
     pub ranks: u32,
+    /// They are a group of their own.
+    pub node: bool,
     /// Name of its host.
     pub host: String,
     /// Address under which other members reach it.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Generation, Rank, Task};
+use crate::{Generation, Rank, Task, WorkerId};
 
 /// The place of one rank in the world of one task.
 ///
@@ -70,11 +70,18 @@ impl Place {
             .members
             .iter()
             .flat_map(|member| (0..member.ranks).map(move |_| member));
-        let (mut endpoints, mut hosts, mut host_of_rank) =
-            (Vec::new(), Vec::<(&str, &str)>::new(), Vec::new());
+        let (mut endpoints, mut hosts, mut host_of_rank) = (
+            Vec::new(),
+            Vec::<(&str, &str, Option<WorkerId>)>::new(),
+            Vec::new(),
+        );
         for (member, port) in places.take(world as usize).zip(task.ports.iter()) {
             endpoints.push((member.address.clone(), *port));
-            let host = (member.host.as_str(), member.address.as_str());
+            let host = (
+                member.host.as_str(),
+                member.address.as_str(),
+                member.node.then_some(member.worker),
+            );
             let group = hosts.iter().position(|known| *known == host).unwrap_or_else(|| {
                 hosts.push(host);
                 hosts.len() - 1
@@ -143,7 +150,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{GenerationId, Member, TaskId, WorkerId};
+    use crate::{GenerationId, Member, TaskId};
 
     fn generation(hosts: &[(&str, u32)]) -> Generation {
         let mut next = 0;
@@ -157,6 +164,7 @@ mod tests {
                     worker: WorkerId(index as u64),
                     rank,
                     ranks: *ranks,
+                    node: false,
                     host: (*host).into(),
                     address: format!("addr-{host}"),
                 }
@@ -190,6 +198,20 @@ mod tests {
             .map(|p| (p.local_rank, p.local_world_size, p.group_rank))
             .collect();
         assert_eq!(seen, [(0, 2, 0), (0, 3, 1), (1, 2, 0), (1, 3, 1), (2, 3, 1)]);
+    }
+
+    #[test]
+    fn nodes_on_one_host_are_groups_of_their_own() {
+        let mut generation = generation(&[("a", 2), ("a", 1)]);
+        generation
+            .members
+            .iter_mut()
+            .for_each(|member| member.node = true);
+        let place = Place::of(Rank(2), &task(3), &generation).unwrap();
+        assert_eq!(
+            (place.local_rank, place.local_world_size, place.group_rank),
+            (0, 1, 1)
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::frame::{self, HEADER, Head, MAGIC, Way};
 use crate::{Frame, Limits, NetError};
 
 /// Room that a read finds at least.
-const READ: usize = 32 << 10;
+const READ: usize = 16 << 10;
 /// A buffer that grew beyond this for one frame is given back once it is empty.
 const KEEP: usize = 1 << 20;
 
@@ -95,7 +95,7 @@ impl Decoder {
             if seen[..known] != MAGIC[..known] {
                 return Err(frame::not_a_frame(seen));
             }
-            self.need = HEADER;
+            self.need = if known < MAGIC.len() { MAGIC.len() } else { HEADER };
             return Ok(None);
         };
         let head = Head::decode(header, &self.limits)?;

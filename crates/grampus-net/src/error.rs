@@ -201,6 +201,7 @@ impl NetError {
             | Self::Unwanted { .. }
             | Self::WrongUser { .. }
             | Self::OtherHost
+            | Self::Message { what: "read", .. }
             | Self::Tls { .. } => ErrorKind::Refused,
             Self::TooLarge { .. }
             | Self::BadName(_)

@@ -42,7 +42,7 @@ pub use local::{memory_pair, memory_pair_with};
 pub use port::{Reservation, local_address_towards};
 pub use private::private_dir;
 pub use region::Memory;
-pub use secret::{random_job, random_key};
+pub use secret::{derive_job, random_job, random_key};
 
 #[cfg(test)]
 mod tests;

@@ -117,7 +117,8 @@ impl Sender {
     }
 
     /// Says farewell: the peer's [`Receiver::recv`] gives `None` after the frames sent before. Takes at most
-    /// [`Limits::io`]. Dropping both halves ends the link as well, over TCP without the farewell.
+    /// [`Limits::io`]. Dropping both halves ends the link as well, over TCP without the farewell; see also
+    /// [`Link::close`].
     pub async fn close(&mut self) {
         // A farewell is a courtesy; where it fails, the peer notices the end all the same.
         let closing = async {
@@ -176,6 +177,17 @@ impl Receiver {
             Inlet::Unix(inbound) => inbound.recv(&self.label, &self.limits).await,
             Inlet::Tcp(inbound) => inbound.recv(&self.label, &self.limits).await,
         }
+    }
+}
+
+impl Link {
+    /// Ends the link in order: says farewell, then waits, at most [`Limits::io`], for the peer to do the same. Dropping
+    /// a link while frames of the peer lie unread can destroy what was sent last; after this it has arrived.
+    pub async fn close(mut self) {
+        self.sender.close().await;
+        let limit = self.receiver.limits.io;
+        let drain = async { while let Ok(Some(_)) = self.receiver.recv().await {} };
+        let _ = tokio::time::timeout(limit, drain).await;
     }
 }
 

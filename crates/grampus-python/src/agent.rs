@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use grampus_cluster::agent::{self, Introduction, Work};
+use grampus_cluster::agent::{self, Introduction, Way, Work};
 use grampus_core::{Failure, JoinString, Outcome, TaskId, WorkerId};
 use pyo3::prelude::*;
 
@@ -48,16 +48,18 @@ impl Agent {
             unsafe { libc::pthread_kill(main, libc::SIGINT) };
         };
         let introduction = Introduction {
-            join,
             worker: WorkerId(worker),
             slot: Some(slot),
             ranks: 1,
+            node: false,
             host,
             silent_after: Duration::from_millis(silent_after_ms),
             on_cancel: Box::new(on_cancel),
             on_lost: Box::new(agent::leave),
         };
-        Ok(Self(py.detach(|| agent::Agent::join(introduction))?))
+        Ok(Self(py.detach(|| {
+            agent::Agent::join(Way::Connect(join), introduction)
+        })?))
     }
 
     /// The next task; `None` when the job is over.
@@ -83,16 +85,17 @@ impl Agent {
     }
 
     /// The task returned.
-    fn returned(&self, task: u64, payload: &Payload) {
-        self.0.finish(TaskId(task), Outcome::Ok, payload.inner());
+    fn returned(&self, task: u64, payload: &Payload, wrote: bool) {
+        self.0.finish(TaskId(task), Outcome::Ok, payload.inner(), wrote);
     }
 
     /// The task ended as it was told to.
-    fn cancelled(&self, task: u64) {
+    fn cancelled(&self, task: u64, wrote: bool) {
         self.0.finish(
             TaskId(task),
             Outcome::Cancelled,
             grampus_cluster::Payload::default(),
+            wrote,
         );
     }
 
@@ -105,6 +108,7 @@ impl Agent {
         traceback: String,
         consequence: bool,
         payload: Option<&Payload>,
+        wrote: bool,
     ) {
         let failure = Failure::Raised {
             kind,
@@ -113,13 +117,27 @@ impl Agent {
             consequence,
         };
         let payload = payload.map(Payload::inner).unwrap_or_default();
-        self.0
-            .finish(TaskId(task), Outcome::Failed { local: 0, failure }, payload);
+        self.0.finish(
+            TaskId(task),
+            Outcome::Failed {
+                local: 0,
+                pid: None,
+                failure,
+            },
+            payload,
+            wrote,
+        );
     }
 }
 
 fn assigned(py: Python<'_>, assignment: agent::Assignment) -> PyResult<Assignment> {
-    let agent::Assignment { task, place, payload } = assignment;
+    let agent::Assignment {
+        task,
+        mut places,
+        payload,
+    } = assignment;
+    // A Python worker carries one rank.
+    let place = places.swap_remove(0);
     Ok(Assignment {
         task: task.id.0,
         rank: place.rank,

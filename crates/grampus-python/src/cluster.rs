@@ -115,7 +115,7 @@ impl Cluster {
         let slices = (seconds / LOOK_UP.as_secs_f64()).ceil() as u64;
         for _ in 0..slices.max(1) {
             match py.detach(|| self.board.wait_ready(LOOK_UP)) {
-                Some(Ok(())) => return Ok(()),
+                Some(Ok(_)) => return Ok(()),
                 Some(Err(why)) => return Err(GrampusError::new_err(why)),
                 None => py.check_signals()?,
             }

@@ -1,5 +1,7 @@
 //! The supervisor's side.
 
+use std::os::fd::IntoRawFd;
+
 use grampus_cluster::supervisor::{self, Configure, Next};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -118,9 +120,10 @@ impl Supervisor {
 #[pymethods]
 impl Entry {
     /// Makes this process a worker: own process group and output, and an end when the supervisor ends.
-    fn enter(&mut self) -> PyResult<()> {
+    /// Returns the descriptor of the pipe for its notices.
+    fn enter(&mut self) -> PyResult<i32> {
         match self.entry.take() {
-            Some(entry) => Ok(entry.enter()?),
+            Some(entry) => Ok(entry.enter()?.into_raw_fd()),
             None => Err(PyRuntimeError::new_err("this process is a worker already")),
         }
     }

@@ -14,20 +14,18 @@ impl World {
             Fault::Kill(count) => {
                 for _ in 0..count {
                     self.hit(|world, index| {
-                        world.later(index, Duration::ZERO, Happening::Die(Exit::Signal(9)));
-                        // A stopped process dies of this signal too.
-                        world.processes[index].stopped_until = world.now;
+                        world.follow(index);
+                        world.die(index, Exit::Signal(9));
                     });
                 }
             }
             Fault::Exit => self.hit(|world, index| {
                 world.later(index, Duration::ZERO, Happening::Die(Exit::Code(7)));
             }),
-            Fault::Freeze(length) => self.hit(|world, index| {
-                world.processes[index].stopped_until = world.now + length;
-            }),
+            Fault::Freeze(length) => self.hit(|world, index| world.freeze(index, length)),
             Fault::Cut(length) => self.hit(|world, index| {
-                world.processes[index].cut_until = world.now + length;
+                let process = &mut world.processes[index];
+                process.cut_until = process.cut_until.max(world.now + length);
             }),
             Fault::Unlink => self.hit(|world, index| {
                 world.say(index, Said::LinkLost);

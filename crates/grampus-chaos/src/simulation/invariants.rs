@@ -1,4 +1,4 @@
-//! CO-1, CO-2, CO-5, CO-6, CO-7 and CO-9: what holds of the state and of what it sends, after every step.
+//! CO-1, CO-2, CO-5, CO-6, CO-7, CO-9 and CO-11: what holds of the state and of what it sends, after every step.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Ledger {
                 | ExitUnreported
                 | JoinTooLate
                 | CancelTooLate
-        );
+        ) || step.transition == StopTooLate && self.away == Duration::ZERO;
         hold(!self.calm || !blamed, "CO-9", || {
             format!("nothing broke, and yet: {}", step.why)
         })
@@ -112,16 +112,37 @@ impl Ledger {
         })
     }
 
-    /// CO-7: nothing is launched twice, nor when all is over.
-    pub(super) fn check_launch(&mut self, worker: WorkerId) -> Result<(), Violation> {
-        hold(self.launched.insert(worker), "CO-7", || {
+    /// CO-7: nothing is launched twice, nor when all is over. CO-11: nor too often in a row.
+    pub(super) fn check_launch(&mut self, worker: WorkerId, slot: u32) -> Result<(), Violation> {
+        hold(self.launched.insert(worker, slot).is_none(), "CO-7", || {
             format!("{worker} is launched twice")
+        })?;
+        let failed = self.failed_starts.get(slot as usize).copied().unwrap_or_default();
+        hold(failed < self.options.start_attempts, "CO-11", || {
+            format!("slot {slot} is launched again after {failed} failures")
         })?;
         hold(
             self.stage.name != "stopping" && self.stage.name != "over",
             "CO-7",
             || format!("{worker} is launched when all is over"),
         )
+    }
+
+    /// CO-11: a place is filled again at once, and given up only after so many failures.
+    pub(super) fn check_filled(&mut self, seen: &Seen, step: &Step) -> Result<(), Violation> {
+        let given_up = step.transition == Transition::StartGivenUp;
+        let place = seen.from.and_then(|worker| self.launched.get(&worker));
+        let failed = place.and_then(|slot| self.failed_starts.get(*slot as usize).copied());
+        let enough = failed.is_some_and(|failed| failed >= self.options.start_attempts);
+        hold(!given_up || enough && seen.starting, "CO-11", || {
+            format!("given up after {failed:?} failures: {}", step.why)
+        })?;
+        self.hopeless |= given_up || step.transition == Transition::JoinTooLate;
+        let filled = !self.options.launches || self.members.len() == self.options.size as usize;
+        let over = Ledger::is_over(step.state.phase());
+        hold(filled || over || self.hopeless, "CO-11", || {
+            format!("only {:?} are filled", self.members)
+        })
     }
 
     /// CO-6: messages go to members whose link holds.
@@ -172,6 +193,13 @@ impl Ledger {
                 self.check_over()?;
             }
         }
+        if name == "stopping" {
+            self.check_alive(state)?;
+        }
+        let failed = self.active.and_then(|task| self.tasks.get(&task)?.facts.first());
+        hold(name != "running" || failed.is_none(), "CO-3", || {
+            format!("{failed:?} failed, and the others go on")
+        })?;
         let Some(until) = until else {
             let waits = name == "ready" && self.tasks.values().any(|record| !record.resolved);
             return hold(!waits, "CO-3", || "a task waits while nothing runs".to_owned());
@@ -185,10 +213,23 @@ impl Ledger {
         })
     }
 
+    /// CO-5: what is waited for is there. CO-7: nobody is forgotten.
+    fn check_alive(&self, state: &State) -> Result<(), Violation> {
+        let left = |worker: &&WorkerId| !self.reported.contains(worker);
+        let left: Vec<WorkerId> = self.launched.keys().filter(left).copied().collect();
+        hold(!left.is_empty(), "CO-5", || {
+            "it waits for nobody to leave".to_owned()
+        })?;
+        let alive: Vec<WorkerId> = state.alive().collect();
+        hold(alive == left, "CO-7", || {
+            format!("{left:?} are left, the coordinator thinks {alive:?}")
+        })
+    }
+
     fn check_over(&self) -> Result<(), Violation> {
         let free = self
             .launched
-            .iter()
+            .keys()
             .find(|worker| !self.reported.contains(worker) && !self.killed.contains(worker));
         hold(free.is_none(), "CO-7", || {
             format!("all is over, and {free:?} neither ended nor was ended")

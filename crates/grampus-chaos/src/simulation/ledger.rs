@@ -57,6 +57,8 @@ pub(super) struct Seen {
     pub from: Option<WorkerId>,
     /// The sender was a member.
     pub member: bool,
+    /// The sender was launched and had not joined yet.
+    pub starting: bool,
     pub task: Option<TaskId>,
 }
 
@@ -85,7 +87,12 @@ pub(super) struct Ledger {
     /// The last generation that each member was told.
     pub generations: BTreeMap<WorkerId, GenerationId>,
     pub generation: GenerationId,
-    pub launched: BTreeSet<WorkerId>,
+    /// Processes that were launched, and for which slot.
+    pub launched: BTreeMap<WorkerId, u32>,
+    /// Launches of each slot in a row that ended before they joined.
+    pub failed_starts: Vec<u32>,
+    /// A place was given up while a task ran.
+    pub hopeless: bool,
     /// Exits and failed launches that the launcher reported.
     pub reported: BTreeSet<WorkerId>,
     pub killed: BTreeSet<WorkerId>,
@@ -110,7 +117,9 @@ impl Ledger {
             unlinked: BTreeSet::new(),
             generations: BTreeMap::new(),
             generation: GenerationId(0),
-            launched: BTreeSet::new(),
+            launched: BTreeMap::new(),
+            failed_starts: vec![0; options.size as usize],
+            hopeless: false,
             reported: BTreeSet::new(),
             killed: BTreeSet::new(),
             away: Duration::ZERO,
@@ -164,17 +173,47 @@ impl Ledger {
                     self.unlinked.insert(worker);
                 }
                 Kind::Exited | Kind::LaunchFailed => {
-                    self.linked.remove(&worker);
+                    if self.linked.remove(&worker) {
+                        self.unlinked.insert(worker);
+                    }
                     self.reported.insert(worker);
                 }
                 _ => {}
             }
         }
+        let member = from.is_some_and(|worker| self.is_member(worker));
+        let starting = from.is_some_and(|worker| self.is_starting(worker));
+        if let Some(worker) = from
+            && starting
+        {
+            self.note_start(worker, kind);
+        }
         Seen {
             kind,
             from,
-            member: from.is_some_and(|worker| self.is_member(worker)),
+            member,
+            starting,
             task,
+        }
+    }
+
+    /// Launched, and neither joined nor ended.
+    fn is_starting(&self, worker: WorkerId) -> bool {
+        let joined = self.linked.contains(&worker) || self.unlinked.contains(&worker);
+        self.launched.contains_key(&worker) && self.is_member(worker) && !joined
+    }
+
+    fn note_start(&mut self, worker: WorkerId, kind: Kind) {
+        let slot = self.launched.get(&worker).copied().unwrap_or_default();
+        let Some(count) = self.failed_starts.get_mut(slot as usize) else {
+            return;
+        };
+        match kind {
+            Kind::Join => *count = 0,
+            Kind::Exited => *count += 1,
+            // The launcher said why; asking again changes nothing.
+            Kind::LaunchFailed => *count = self.options.start_attempts,
+            _ => {}
         }
     }
 
@@ -246,12 +285,13 @@ impl Ledger {
             self.check_action(action, step)?;
         }
         self.check_sent(step)?;
+        self.check_filled(seen, step)?;
         self.check_phase(now, &step.state)
     }
 
     fn check_action(&mut self, action: &Action, step: &Step) -> Result<(), Violation> {
         match action {
-            Action::Launch { worker, .. } => self.check_launch(*worker),
+            Action::Launch { worker, slot } => self.check_launch(*worker, *slot),
             Action::Kill(worker) => {
                 self.killed.insert(*worker);
                 self.linked.remove(worker);

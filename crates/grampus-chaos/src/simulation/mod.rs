@@ -14,7 +14,7 @@
 //! What the simulation takes for granted, and the driver must keep:
 //! - the messages of one link arrive in order, and a link that broke says so at most once, after them;
 //! - a refusal goes to the link on which the process asked, not to a member of the same id;
-//! - `Tick` is repeated until `Idle`, and comes no later than `State::deadline`;
+//! - `Tick` is repeated until `Idle`, comes no later than `State::deadline`, and after what arrived before it;
 //! - `Kill` closes the link too, and a process whose link was closed ends by itself.
 
 mod coverage;

@@ -1,5 +1,6 @@
 //! One simulated process: it starts, joins, beats, works, hears and dies.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use grampus_core::{Exit, Failure, Join, Outcome, Task, TaskId, Time, ToWorker, WorkerId};
@@ -25,6 +26,8 @@ pub(super) enum Happening {
     LinkClosed,
     /// It ends.
     Die(Exit),
+    /// It goes on after it was stopped.
+    Thaw,
     /// Somebody ends it; this works on a stopped process too.
     Killed,
 }
@@ -60,7 +63,9 @@ pub(super) struct Process {
     pub accepted: bool,
     /// It was told to leave.
     leaving: bool,
-    pub stopped_until: Time,
+    stopped_until: Time,
+    /// What came while it was stopped, in order.
+    missed: VecDeque<Happening>,
     pub cut_until: Time,
     /// The last message of each direction was sent.
     mute: bool,
@@ -84,6 +89,7 @@ impl Process {
             accepted: false,
             leaving: false,
             stopped_until: Time::ZERO,
+            missed: VecDeque::new(),
             cut_until: Time::ZERO,
             mute: false,
             deaf: false,
@@ -135,16 +141,20 @@ impl World {
     }
 
     pub(super) fn live(&mut self, index: usize, happening: Happening) -> Result<(), Violation> {
-        let process = &self.processes[index];
+        let process = &mut self.processes[index];
         if !process.alive {
             return Ok(());
         }
         if process.stopped_until > self.now && !matches!(happening, Happening::Killed) {
-            let at = process.stopped_until;
-            self.queue.push(at, Event::Process(index, happening));
+            process.missed.push_back(happening);
             return Ok(());
         }
         match happening {
+            Happening::Thaw => {
+                for missed in std::mem::take(&mut process.missed) {
+                    self.live(index, missed)?;
+                }
+            }
             Happening::Boot => self.boot(index),
             Happening::Beat => self.beat(index),
             Happening::Hear(message) => self.hear(index, message)?,
@@ -166,6 +176,14 @@ impl World {
         Ok(())
     }
 
+    /// Stops a process for a while.
+    pub(super) fn freeze(&mut self, index: usize, length: Duration) {
+        let process = &mut self.processes[index];
+        process.stopped_until = process.stopped_until.max(self.now + length);
+        self.queue
+            .push(process.stopped_until, Event::Process(index, Happening::Thaw));
+    }
+
     fn boot(&mut self, index: usize) {
         let process = &mut self.processes[index];
         process.booted = true;
@@ -173,6 +191,7 @@ impl World {
             worker: process.worker,
             slot: process.slot,
             ranks: process.ranks,
+            node: false,
             pid: 100 + index as u32,
             host: "h".to_owned(),
             address: "a".to_owned(),
@@ -291,6 +310,7 @@ impl World {
             // What is raised after the order to end came is never a cause: that is the agent's part of CO-8.
             Ending::Raise | Ending::Blame => Outcome::Failed {
                 local: self.random.below(ranks) as u32,
+                pid: None,
                 failure: raised(worker, run.told || matches!(ending, Ending::Blame)),
             },
         };
@@ -318,7 +338,7 @@ impl World {
     }
 
     /// The peers of a process that dies in a task may raise for it.
-    fn follow(&mut self, index: usize) {
+    pub(super) fn follow(&mut self, index: usize) {
         if let Some(task) = self.processes[index].run.as_ref().map(|run| run.task) {
             self.follow_task(index, task);
         }

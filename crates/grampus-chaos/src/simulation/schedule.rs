@@ -162,7 +162,11 @@ impl Schedule {
             _ => (false, Odds::STORM),
         };
         let options = options(random, bug);
-        let stop_at = millis(random, 500, 15_000);
+        let stop_at = match random.below(10) {
+            0..2 => millis(random, 0, 3_000),
+            2..7 => millis(random, 3_000, 20_000),
+            _ => millis(random, 20_000, 60_000),
+        };
         let tail = options.stop_within * 4 + Duration::from_secs(1);
         let mut schedule = Self {
             seed,
@@ -170,7 +174,10 @@ impl Schedule {
             eager: random.chance(30),
             most_ranks: if random.chance(25) { 3 } else { 1 },
             odds,
-            patience: millis(random, 500, 3_000),
+            patience: match random.chance(70) {
+                true => millis(random, 500, 3_000),
+                false => millis(random, 3_000, 12_000),
+            },
             plan: Vec::new(),
             end: stop_at + tail,
             options,
@@ -182,12 +189,13 @@ impl Schedule {
 
     fn plan_calls(&mut self, random: &mut Random, stop_at: Duration) {
         let size = u64::from(self.options.size);
-        for id in 1..=random.below(9) {
+        let most = 4 + stop_at.as_secs() / 3;
+        for id in 1..=random.below(most) {
             let task = TaskId(id);
             let world = match random.below(100) {
                 0..3 => 0,
                 3..6 => size * 4,
-                6..40 => 1 + random.below(size),
+                6..50 => 1 + random.below(size),
                 _ => size,
             };
             let at = part(random, stop_at.mul_f64(1.05));
@@ -207,8 +215,8 @@ impl Schedule {
 
     fn plan_faults(&mut self, random: &mut Random, stop_at: Duration) {
         let count = match self.calm {
-            true => random.below(3),
-            false => random.below(9),
+            true => random.below(4),
+            false => random.below(4 + stop_at.as_secs() / 2),
         };
         for _ in 0..count {
             let fault = self.fault(random);

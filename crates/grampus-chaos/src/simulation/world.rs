@@ -35,6 +35,7 @@ struct Driver {
     /// Whose messages travel over the link of which process.
     links: BTreeMap<WorkerId, usize>,
     /// Its own pause: what arrives meanwhile waits.
+    away_since: Option<Time>,
     away_until: Option<Time>,
     backlog: VecDeque<Arrival>,
     wake: Option<Time>,
@@ -154,6 +155,7 @@ impl World {
         let until = self.now + length;
         let was = self.driver.away_until.unwrap_or(self.now);
         if until > was {
+            self.driver.away_since.get_or_insert(self.now);
             self.driver.away_until = Some(until);
             self.ledger.away(until - was);
             self.queue.push(until, Event::Resume);
@@ -165,11 +167,13 @@ impl World {
             return Ok(());
         }
         self.driver.away_until = None;
-        if self.random.chance(50) {
+        let since = self.driver.away_since.take().unwrap_or(self.now);
+        // After a pause that the coordinator can notice, the driver may even look at the clock first.
+        if self.now - since >= self.schedule.options.silent_after / 2 && self.random.chance(50) {
             self.tick()?;
         }
         for arrival in std::mem::take(&mut self.driver.backlog) {
-            self.receive(arrival)?;
+            self.take_in(arrival)?;
         }
         self.tick()?;
         self.plan_wake();
@@ -215,15 +219,19 @@ impl World {
     }
 
     fn receive(&mut self, arrival: Arrival) -> Result<(), Violation> {
-        let Some((input, from)) = self.input(arrival) else {
-            return Ok(());
-        };
-        self.feed(input, from)?;
+        self.take_in(arrival)?;
         if self.schedule.eager {
             self.tick()?;
         }
         self.plan_wake();
         Ok(())
+    }
+
+    fn take_in(&mut self, arrival: Arrival) -> Result<(), Violation> {
+        match self.input(arrival) {
+            Some((input, from)) => self.feed(input, from).map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     /// What the driver makes of an arrival, and the process that said it.

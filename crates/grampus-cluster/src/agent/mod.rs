@@ -9,27 +9,28 @@
 mod session;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use grampus_core::{JoinString, Outcome, Place, Task, TaskId, WorkerId};
-use grampus_net::NetError;
+use grampus_net::{Link, NetError};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::payload::Payload;
 
 /// Who joins, and how it wants to be told.
 pub struct Introduction {
-    /// Where to.
-    pub join: JoinString,
     /// Its id.
     pub worker: WorkerId,
     /// The place it was launched for.
     pub slot: Option<u32>,
     /// Ranks that it carries.
     pub ranks: u32,
+    /// They are a group of their own: it is a node of `grampus run`.
+    pub node: bool,
     /// Name of its host; empty takes the machine's own.
     pub host: String,
     /// A peer that is silent for so long is given up.
@@ -38,6 +39,14 @@ pub struct Introduction {
     pub on_cancel: Box<dyn Fn(&str) + Send>,
     /// Called, on the agent's thread, when the coordinator is lost.
     pub on_lost: Box<dyn Fn(&str) + Send>,
+}
+
+/// How a coordinator is reached.
+pub enum Way {
+    /// By connecting to it.
+    Connect(JoinString),
+    /// It is in this process. Other members reach this one under the given address.
+    Here(Box<Link>, IpAddr),
 }
 
 /// What the main thread of a worker is to do.
@@ -60,8 +69,8 @@ pub enum Work {
 pub struct Assignment {
     /// Which.
     pub task: Task,
-    /// Where this worker's first rank stands.
-    pub place: Place,
+    /// Where each of this member's ranks stands.
+    pub places: Vec<Place>,
     /// What came with it.
     pub payload: Payload,
 }
@@ -96,6 +105,7 @@ pub(crate) struct Done {
     pub task: TaskId,
     pub outcome: Outcome,
     pub payload: Payload,
+    pub wrote: bool,
 }
 
 /// The main thread's handle.
@@ -108,13 +118,13 @@ pub struct Agent {
 
 impl Agent {
     /// Connects and introduces itself. Returns once the coordinator has accepted the connection.
-    pub fn join(introduction: Introduction) -> Result<Self, AgentError> {
+    pub fn join(way: Way, introduction: Introduction) -> Result<Self, AgentError> {
         let (work_in, work) = mpsc::channel();
         let (done, done_out) = unbounded_channel();
         let (joined_in, joined) = mpsc::channel();
         let stage = SharedStage::default();
         let shared = Arc::clone(&stage);
-        let session = move || session::run(introduction, &joined_in, work_in, done_out, &shared);
+        let session = move || session::run(introduction, way, &joined_in, work_in, done_out, &shared);
         thread::Builder::new()
             .name("grampus-agent".to_owned())
             .spawn(session)?;
@@ -158,13 +168,15 @@ impl Agent {
         *lock(&self.stage) = Stage::Idle;
     }
 
-    /// Hands over how a task ended.
-    pub fn finish(&self, task: TaskId, outcome: Outcome, payload: Payload) {
+    /// Hands over how a task ended. `wrote` says that there is output which the supervisor will report as
+    /// settled, and which is to be shown first.
+    pub fn finish(&self, task: TaskId, outcome: Outcome, payload: Payload, wrote: bool) {
         // If the session is gone, the work channel says so next.
         let _ = self.done.send(Done {
             task,
             outcome,
             payload,
+            wrote,
         });
     }
 }

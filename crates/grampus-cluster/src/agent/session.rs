@@ -11,7 +11,7 @@ use grampus_net::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
-use super::{AgentError, Assignment, Done, Introduction, SharedStage, Stage, Work, lock};
+use super::{AgentError, Assignment, Done, Introduction, SharedStage, Stage, Way, Work, lock};
 use crate::host;
 use crate::payload::Payload;
 
@@ -19,6 +19,7 @@ type Joined = mpsc::Sender<Result<(), AgentError>>;
 
 pub(super) fn run(
     introduction: Introduction,
+    way: Way,
     joined: &Joined,
     work: mpsc::Sender<Work>,
     done: UnboundedReceiver<Done>,
@@ -29,13 +30,7 @@ pub(super) fn run(
         Err(error) => return drop(joined.send(Err(error.into()))),
     };
     runtime.block_on(async {
-        let limits = Limits::default();
-        let name = format!("worker-{}", introduction.worker);
-        let link = match connect(&introduction.join, &name, &limits).await {
-            Ok(link) => link,
-            Err(error) => return drop(joined.send(Err(error.into()))),
-        };
-        let mut session = match Session::open(introduction, link, work, Arc::clone(stage)).await {
+        let mut session = match Session::open(introduction, way, work, Arc::clone(stage)).await {
             Ok(session) => session,
             Err(error) => return drop(joined.send(Err(error))),
         };
@@ -66,15 +61,13 @@ struct Session {
 impl Session {
     async fn open(
         introduction: Introduction,
-        link: Link,
+        way: Way,
         work: mpsc::Sender<Work>,
         stage: SharedStage,
     ) -> Result<Self, AgentError> {
+        let name = format!("worker-{}", introduction.worker);
+        let (link, address) = reach(way, &name).await?;
         let remote = link.peer.transport == TransportKind::Tcp;
-        let address = match &introduction.join.address {
-            Address::Unix(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            Address::Tcp { host, .. } => local_address_towards(host)?,
-        };
         let Link {
             sender, mut receiver, ..
         } = link;
@@ -111,6 +104,7 @@ impl Session {
             worker,
             slot,
             ranks,
+            node,
             host,
             ..
         } = &self.introduction;
@@ -123,6 +117,7 @@ impl Session {
             worker: *worker,
             slot: *slot,
             ranks: *ranks,
+            node: *node,
             pid: std::process::id(),
             host,
             address: self.address.to_string(),
@@ -171,9 +166,9 @@ impl Session {
                     }
                 }
                 ended = done.recv() => {
-                    let Some(Done { task, outcome, payload }) = ended else { return Ok(()) };
+                    let Some(Done { task, outcome, payload, wrote }) = ended else { return Ok(()) };
                     let ports = self.ports();
-                    let message = ToCoordinator::Finished { task, outcome, ports };
+                    let message = ToCoordinator::Finished { task, outcome, ports, wrote };
                     self.say(&message, payload).await.map_err(|error| error.to_string())?;
                 }
                 _ = beat.tick() => {
@@ -211,26 +206,52 @@ impl Session {
         let worker = self.introduction.worker;
         let generation = self.generation.clone().unwrap_or_default();
         let seat = generation.members.iter().find(|seat| seat.worker == worker);
-        match Place::of(seat.map_or(Rank(0), |seat| seat.rank), &task, &generation) {
-            Ok(place) => {
+        let first = seat.map_or(0, |seat| seat.rank.0);
+        let end = task.world.min(first + self.introduction.ranks).max(first + 1);
+        let places: Result<Vec<Place>, _> = (first..end)
+            .map(|rank| Place::of(Rank(rank), &task, &generation))
+            .collect();
+        match places {
+            Ok(places) => {
                 *lock(&self.stage) = Stage::Assigned(task.id);
-                let _ = self
-                    .work
-                    .send(Work::Task(Box::new(Assignment { task, place, payload })));
+                let _ = self.work.send(Work::Task(Box::new(Assignment {
+                    task,
+                    places,
+                    payload,
+                })));
                 Ok(())
             }
             Err(error) => {
                 let failure = Failure::NotStarted {
                     why: error.to_string(),
                 };
-                let outcome = Outcome::Failed { local: 0, failure };
+                let outcome = Outcome::Failed {
+                    local: 0,
+                    pid: None,
+                    failure,
+                };
                 let message = ToCoordinator::Finished {
                     task: task.id,
                     outcome,
                     ports: self.ports(),
+                    wrote: false,
                 };
                 self.say(&message, Payload::default()).await
             }
         }
     }
+}
+
+/// A connection, and the address under which other members reach this one.
+async fn reach(way: Way, name: &str) -> Result<(Link, IpAddr), AgentError> {
+    let join = match way {
+        Way::Here(link, address) => return Ok((*link, address)),
+        Way::Connect(join) => join,
+    };
+    let link = connect(&join, name, &Limits::default()).await?;
+    let address = match &join.address {
+        Address::Unix(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Address::Tcp { host, .. } => local_address_towards(host)?,
+    };
+    Ok((link, address))
 }

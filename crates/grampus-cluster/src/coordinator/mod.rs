@@ -7,7 +7,7 @@
 //! Invariants, cited by tests and checked after every step of the simulation:
 //! - **CO-1** A slot has at most one live member, and a generation numbers its ranks 0..world, each once.
 //! - **CO-2** Generation numbers only grow, and members hear of them in that order.
-//! - **CO-3** Every submitted task is resolved exactly once.
+//! - **CO-3** Every submitted task is resolved exactly once, and soon once a rank failed: the others are ended.
 //! - **CO-4** A task succeeds only where every rank of its world finished it, in the generation it was sent in.
 //! - **CO-5** No wait without a deadline: while anything is awaited, [`State::deadline`] says until when.
 //! - **CO-6** A member that was given up gets no further message, what it still says is ignored, and its
@@ -19,6 +19,8 @@
 //!   itself was away for a while.
 //! - **CO-10** What runs ends through its own ranks, the user's cancel or the user's stop, never because a
 //!   place that it does not need cannot be filled.
+//! - **CO-11** Where the driver launches members, an empty place is filled at once, and given up after
+//!   `start_attempts` processes in a row ended before they joined, not earlier.
 
 mod bug;
 mod cause;

@@ -101,6 +101,7 @@ pub(super) struct Member {
     /// First rank in the newest generation; none where it is not in it.
     pub rank: Option<Rank>,
     pub ranks: u32,
+    pub node: bool,
     pub pid: u32,
     pub host: String,
     pub address: String,
@@ -291,6 +292,7 @@ impl State {
                     worker,
                     rank: Rank(rank),
                     ranks: member.ranks,
+                    node: member.node,
                     host: member.host.clone(),
                     address: member.address.clone(),
                 };

@@ -144,11 +144,15 @@ pub(super) fn finished(
             settle(now, state, actions);
             (Transition::RankCancelled, why)
         }
-        Outcome::Failed { local, failure } => {
+        Outcome::Failed {
+            local,
+            pid: own,
+            failure,
+        } => {
             let what = RankFailure {
                 rank: Rank(rank.0 + local),
                 host,
-                pid,
+                pid: own.unwrap_or(pid),
                 failure,
             };
             let why = what.to_string();

@@ -24,7 +24,8 @@ struct News {
     ended: HashMap<TaskId, TaskEnd>,
     lines: VecDeque<Line>,
     skipped: u64,
-    ready: bool,
+    /// Ranks of the newest generation, once there is one.
+    world: Option<u32>,
     over: Option<String>,
 }
 
@@ -84,13 +85,13 @@ impl Board {
         take(&mut self.lock(), None)
     }
 
-    /// Waits until everybody has joined (`Ok`) or the job is over (`Err` with the reason); `None` when the
+    /// Waits until everybody has joined (`Ok` with the number of ranks) or the job is over (`Err` with the reason); `None` when the
     /// time is up.
-    pub fn wait_ready(&self, within: Duration) -> Option<Result<(), String>> {
-        self.wait(within, |news| match (&news.over, news.ready) {
+    pub fn wait_ready(&self, within: Duration) -> Option<Result<u32, String>> {
+        self.wait(within, |news| match (&news.over, news.world) {
             (Some(why), _) => Some(Err(why.clone())),
-            (None, true) => Some(Ok(())),
-            (None, false) => None,
+            (None, Some(world)) => Some(Ok(world)),
+            (None, None) => None,
         })
     }
 
@@ -104,8 +105,8 @@ impl Board {
             .is_some()
     }
 
-    pub(super) fn set_ready(&self) {
-        self.tell(|news| news.ready = true);
+    pub(super) fn set_ready(&self, world: u32) {
+        self.tell(|news| news.world = Some(world));
     }
 
     pub(super) fn set_over(&self, why: &str) {

@@ -9,6 +9,7 @@ use grampus_net::Listener;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::board::Board;
+use super::held::{Finished, Held};
 use super::links::{LinkEvent, Links, Outbox};
 use super::output::Lines;
 use super::status::Header;
@@ -34,6 +35,7 @@ pub(super) struct Core {
     links: Links,
     link_events: Option<UnboundedReceiver<LinkEvent>>,
     lines: Lines,
+    held: Held,
     /// The function and arguments of tasks that are not over.
     payloads: HashMap<TaskId, Payload>,
     /// What ranks returned or raised so far.
@@ -66,6 +68,7 @@ impl Core {
             links,
             link_events: Some(link_events),
             lines: Lines::default(),
+            held: Held::default(),
             payloads: HashMap::new(),
             results: HashMap::new(),
             newcomer: None,
@@ -118,6 +121,9 @@ impl Core {
     }
 
     fn tick(&mut self) {
+        for (worker, task, finished) in self.held.expired(self.clock.now()) {
+            self.finished(worker, task, finished);
+        }
         while self.feed(Input::Tick) != Transition::Idle && !self.is_over() {}
         let now = self.clock.now();
         if now.since(self.last_beat) >= self.beat_every {
@@ -169,11 +175,20 @@ impl Core {
                 log_tail,
             } => {
                 self.links.close(worker);
+                // It had said how its task ended before it went.
+                for (task, finished) in self.held.forget(worker) {
+                    self.finished(worker, task, finished);
+                }
                 self.feed(Input::Exited {
                     worker,
                     exit,
                     log_tail,
                 });
+            }
+            LaunchEvent::Settled { worker, task } => {
+                if let Some(finished) = self.held.settled(worker, task) {
+                    self.finished(worker, task, finished);
+                }
             }
             LaunchEvent::Output { rank, stream, bytes } => {
                 let lines = self.lines.push(rank, stream, &bytes);
@@ -209,18 +224,44 @@ impl Core {
     fn said(&mut self, worker: WorkerId, message: ToCoordinator, payload: Payload) {
         match message {
             ToCoordinator::Heartbeat | ToCoordinator::Join(_) => drop(self.feed(Input::Heard(worker))),
-            ToCoordinator::Finished { task, outcome, ports } => {
-                if let Some(rank) = self.rank_of(worker) {
-                    self.results.entry(task).or_default().insert(rank, payload);
-                }
-                self.feed(Input::Finished {
-                    worker,
-                    task,
+            ToCoordinator::Finished {
+                task,
+                outcome,
+                ports,
+                wrote,
+            } => {
+                let finished = Finished {
                     outcome,
                     ports,
-                });
+                    payload,
+                };
+                let now = self.clock.now();
+                if !wrote {
+                    self.finished(worker, task, finished);
+                } else if let Some(finished) = self.held.finished(now, worker, task, finished) {
+                    self.finished(worker, task, finished);
+                } else {
+                    self.feed(Input::Heard(worker));
+                }
             }
         }
+    }
+
+    fn finished(&mut self, worker: WorkerId, task: TaskId, finished: Finished) {
+        let Finished {
+            outcome,
+            ports,
+            payload,
+        } = finished;
+        if let Some(rank) = self.rank_of(worker) {
+            self.results.entry(task).or_default().insert(rank, payload);
+        }
+        self.feed(Input::Finished {
+            worker,
+            task,
+            outcome,
+            ports,
+        });
     }
 
     fn rank_of(&self, worker: WorkerId) -> Option<Rank> {
@@ -237,8 +278,16 @@ impl Core {
             return Transition::Idle;
         };
         let answer = step(self.clock.now(), state, input);
-        if *answer.state.phase() == Phase::Ready || *answer.state.phase() == Phase::Running {
-            self.board.set_ready();
+        if answer.transition == Transition::Formed {
+            self.board.set_ready(
+                answer
+                    .state
+                    .generation()
+                    .members
+                    .iter()
+                    .map(|seat| seat.ranks)
+                    .sum(),
+            );
         }
         self.state = Some(answer.state);
         self.stale_status |= !matches!(answer.transition, Transition::Heard | Transition::Idle);

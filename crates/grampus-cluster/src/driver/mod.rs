@@ -3,6 +3,7 @@
 
 mod board;
 mod core;
+mod held;
 mod links;
 mod output;
 mod status;
@@ -20,6 +21,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use board::{Board, Happened};
 pub use output::Line;
+pub(crate) use output::Lines;
 pub use status::{JobStatus, read_status};
 
 use crate::coordinator::Options;
@@ -210,6 +212,12 @@ impl Cluster {
             task,
             why: why.to_owned(),
         });
+    }
+
+    /// Something that ends the job, for another thread to call.
+    pub fn stopper(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let calls = self.calls.clone();
+        move |why| drop(calls.send(Call::Stop { why: why.to_owned() }))
     }
 
     /// What happened, for waiting.

@@ -96,6 +96,14 @@ impl Hosts {
         }
     }
 
+    /// Asks a process and its process group to end, with a signal.
+    pub fn signal(&mut self, worker: WorkerId, signal: i32) {
+        self.order(
+            |host| host.workers.contains(&worker),
+            Order::Signal(worker, signal),
+        );
+    }
+
     /// Starts a program in a slot, for launchers of programs rather than of workers that join.
     pub fn launch_program(&mut self, launch: Launch) {
         let (worker, slot) = (launch.worker, launch.slot);
@@ -286,6 +294,7 @@ impl HostLink {
                     path.display()
                 ),
             },
+            Report::Settled { worker, task } => LaunchEvent::Settled { worker, task },
             Report::Alive => return,
         };
         (self.sink)(event);

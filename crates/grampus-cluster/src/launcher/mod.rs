@@ -3,7 +3,7 @@
 
 mod hosts;
 
-use grampus_core::{Exit, WorkerId};
+use grampus_core::{Exit, TaskId, WorkerId};
 
 pub use hosts::{HostPlan, Hosts};
 
@@ -62,6 +62,13 @@ pub enum LaunchEvent {
         stream: Stream,
         /// What.
         bytes: Vec<u8>,
+    },
+    /// A worker ended a task, and all that it wrote for it was told.
+    Settled {
+        /// Which worker.
+        worker: WorkerId,
+        /// Which task.
+        task: TaskId,
     },
     /// The launcher itself cannot go on; the job cannot either.
     Broken {

@@ -1,7 +1,7 @@
 //! One worker process, from its pipes to its end.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -13,31 +13,37 @@ use rustix::process::{
 use super::SupervisorError;
 use super::message::{Launch, Program};
 
-/// What a new worker gets for its standard output and error.
+/// What a new worker gets: its standard output and error, and a pipe on which it says that it has ended a
+/// task and flushed all that it wrote for it.
 pub struct Stdio {
     out: OwnedFd,
     err: OwnedFd,
+    notice: OwnedFd,
 }
 
 /// The read ends that the supervisor keeps.
 pub(super) struct Pipes {
     pub out: OwnedFd,
     pub err: OwnedFd,
+    pub notice: OwnedFd,
 }
+
+/// Descriptors of a worker that was started as a program.
+const SECRET: i32 = 3;
+const NOTICE: i32 = 4;
 
 pub(super) fn pipes() -> Result<(Stdio, Pipes), SupervisorError> {
     let make = || pipe_with(PipeFlags::CLOEXEC).map_err(SupervisorError::system("make a pipe"));
-    let ((out_read, out), (err_read, err)) = (make()?, make()?);
-    for fd in [&out_read, &err_read] {
+    let ((out_read, out), (err_read, err), (notice_read, notice)) = (make()?, make()?, make()?);
+    for fd in [&out_read, &err_read, &notice_read] {
         rustix::io::ioctl_fionbio(fd, true).map_err(SupervisorError::system("set up a pipe"))?;
     }
-    Ok((
-        Stdio { out, err },
-        Pipes {
-            out: out_read,
-            err: err_read,
-        },
-    ))
+    let pipes = Pipes {
+        out: out_read,
+        err: err_read,
+        notice: notice_read,
+    };
+    Ok((Stdio { out, err, notice }, pipes))
 }
 
 /// What a process does first when it has become a worker by forking.
@@ -62,13 +68,14 @@ impl Entry {
     }
 
     /// Makes the calling process, forked a moment ago, a worker: own process group, own output, and an end
-    /// when the supervisor ends.
-    pub fn enter(self) -> io::Result<()> {
+    /// when the supervisor ends. Returns the pipe for its notices.
+    pub fn enter(self) -> io::Result<OwnedFd> {
         become_worker(self.parent)?;
         let null = std::fs::File::open("/dev/null")?;
         redirect(null.as_raw_fd(), 0)?;
         redirect(self.stdio.out.as_raw_fd(), 1)?;
-        redirect(self.stdio.err.as_raw_fd(), 2)
+        redirect(self.stdio.err.as_raw_fd(), 2)?;
+        Ok(self.stdio.notice)
     }
 }
 
@@ -94,8 +101,17 @@ fn redirect(from: i32, to: i32) -> io::Result<()> {
     }
 }
 
-/// Starts a program as a worker. `secret` is readable for it on descriptor 3.
-pub(super) fn spawn(program: &Program, stdio: Stdio, secret: Option<BorrowedFd<'_>>) -> io::Result<Pid> {
+/// Starts a program as a worker. Where it is to join, the secret and the pipe for its notices are open in it
+/// as descriptors 3 and 4.
+pub(super) fn spawn(program: &Program, stdio: Stdio, secret: Option<&OwnedFd>) -> io::Result<Pid> {
+    // High numbers, so that neither stands where the other is to go.
+    let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 10);
+    let inherited = secret
+        .map(|secret| Ok::<_, io::Error>((high(secret)?, high(&stdio.notice)?)))
+        .transpose()?;
+    let numbers = inherited
+        .as_ref()
+        .map(|(secret, notice)| (secret.as_raw_fd(), notice.as_raw_fd()));
     let mut command = Command::new(&program.program);
     command
         .args(&program.arguments)
@@ -105,30 +121,19 @@ pub(super) fn spawn(program: &Program, stdio: Stdio, secret: Option<BorrowedFd<'
         .stdout(stdio.out)
         .stderr(stdio.err);
     let parent = getpid().as_raw_nonzero().get() as u32;
-    let secret = secret.map(|fd| fd.as_raw_fd());
     // SAFETY: the closure makes system calls only, and allocates nothing.
     unsafe {
         command.pre_exec(move || {
             become_worker(parent)?;
-            match secret {
-                // The same number would keep its close-on-exec flag: dup2 onto itself does nothing.
-                Some(3) => keep_open(3),
-                Some(fd) => redirect(fd, 3),
-                None => Ok(()),
-            }
+            let Some((secret, notice)) = numbers else {
+                return Ok(());
+            };
+            redirect(secret, SECRET)?;
+            redirect(notice, NOTICE)
         });
     }
     let child = command.spawn()?;
     Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
-}
-
-fn keep_open(fd: i32) -> io::Result<()> {
-    // SAFETY: clears a flag of a descriptor of ours.
-    if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
 }
 
 /// A descriptor that becomes readable when the process ends.

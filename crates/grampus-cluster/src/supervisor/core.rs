@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use grampus_core::{Clock, Exit, SystemClock, Time, WorkerId};
+use grampus_core::{Clock, Exit, SystemClock, TaskId, Time, WorkerId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, set_child_subreaper, waitpid};
 
@@ -19,6 +19,8 @@ use crate::host;
 
 /// How long the first order may take; the driver writes it before anything else.
 const CONFIGURE_WITHIN: Duration = Duration::from_secs(30);
+/// A pipe holds 64 KiB, one read takes as much; a read may return early at the end of the buffer.
+const FULL_PIPE_READS: u32 = 4;
 /// How long killed processes may take to be gone.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -33,6 +35,7 @@ pub enum Next {
 struct Child {
     pid: Pid,
     exit: OwnedFd,
+    notice: Option<OwnedFd>,
     logs: Logs,
     rank: u32,
 }
@@ -57,12 +60,14 @@ enum Wake {
     Driver,
     Exit(WorkerId),
     Output(WorkerId, Stream),
+    Notice(WorkerId),
 }
 
 impl Supervisor {
     /// Takes standard input and output as the line to the driver, and reads the configuration. Afterwards
     /// descriptors 0 and 1 lead elsewhere, so that nobody writes into the line by mistake.
     pub fn attach() -> Result<Self, SupervisorError> {
+        unblock_signals();
         let (input, output) = take_stdio()?;
         set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(SupervisorError::system("become a subreaper"))?;
@@ -136,6 +141,15 @@ impl Supervisor {
                 }
                 Ok(None)
             }
+            Order::Signal(worker, signal) => {
+                if let (Some(child), Some(signal)) =
+                    (self.children.get(&worker), Signal::from_named_raw(signal))
+                {
+                    // It may have ended a moment ago.
+                    let _ = rustix::process::kill_process_group(child.pid, signal);
+                }
+                Ok(None)
+            }
             Order::Start(launch) => self.start(launch),
         }
     }
@@ -155,7 +169,7 @@ impl Supervisor {
             return Ok(None);
         };
         let secret = secret(&self.configure, &launch)?;
-        match child::spawn(program, stdio, secret.as_ref().map(AsFd::as_fd)) {
+        match child::spawn(program, stdio, secret.as_ref()) {
             Ok(pid) => self.keep(&launch, pipes, pid)?,
             Err(error) => {
                 let why = format!("cannot run `{}`: {error}", program.program);
@@ -191,6 +205,7 @@ impl Supervisor {
             Child {
                 pid,
                 exit: child::watch(pid)?,
+                notice: Some(pipes.notice),
                 logs,
                 rank: launch.rank,
             },
@@ -207,6 +222,7 @@ impl Supervisor {
                 Wake::Control if !self.control.fill() => return Ok(false),
                 Wake::Control => {}
                 Wake::Output(worker, stream) => drop(self.read(worker, stream)?),
+                Wake::Notice(worker) => self.notice(worker)?,
                 Wake::Exit(worker) => self.reap(worker)?,
             }
         }
@@ -241,6 +257,10 @@ impl Supervisor {
         for (worker, child) in &self.children {
             fds.push(PollFd::new(&child.exit, PollFlags::IN));
             wakes.push(Wake::Exit(*worker));
+            if let Some(notice) = &child.notice {
+                fds.push(PollFd::new(notice, PollFlags::IN));
+                wakes.push(Wake::Notice(*worker));
+            }
             let open = child.logs.pipes().filter(|_| !self.control.is_full());
             for (stream, fd) in open {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -290,6 +310,46 @@ impl Supervisor {
         }
     }
 
+    /// A worker ended a task: pass on what it wrote for it, then say so (SU-4).
+    fn notice(&mut self, worker: WorkerId) -> Result<(), SupervisorError> {
+        let Some(child) = self.children.get_mut(&worker) else {
+            return Ok(());
+        };
+        let mut bytes = [0; 64];
+        let length = match child
+            .notice
+            .as_ref()
+            .map(|notice| rustix::io::read(notice, &mut bytes))
+        {
+            Some(Ok(length @ 1..)) => length,
+            Some(Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)) => return Ok(()),
+            _ => {
+                child.notice = None;
+                return Ok(());
+            }
+        };
+        self.drain(worker)?;
+        // Each notice is one small write, which a pipe never splits.
+        for word in bytes[..length].as_chunks::<8>().0 {
+            self.control.report(&Report::Settled {
+                worker,
+                task: TaskId(u64::from_le_bytes(*word)),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What the pipes hold now; not what somebody else goes on writing into them.
+    fn drain(&mut self, worker: WorkerId) -> Result<(), SupervisorError> {
+        for stream in [Stream::Out, Stream::Err] {
+            let mut reads = 0;
+            while reads < FULL_PIPE_READS && self.read(worker, stream)? {
+                reads += 1;
+            }
+        }
+        Ok(())
+    }
+
     /// A worker ended: first its last words, then its exit (SU-4), then whatever is left of its group.
     fn reap(&mut self, worker: WorkerId) -> Result<(), SupervisorError> {
         let Some(pid) = self.children.get(&worker).map(|child| child.pid) else {
@@ -298,9 +358,7 @@ impl Supervisor {
         let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) else {
             return Ok(());
         };
-        for stream in [Stream::Out, Stream::Err] {
-            while self.read(worker, stream)? {}
-        }
+        self.drain(worker)?;
         tree::kill_group(pid.as_raw_nonzero().get() as u32);
         let log_tail = self
             .children
@@ -337,6 +395,16 @@ impl Supervisor {
             let _ = fs::remove_dir_all(folder);
             let _ = folder.parent().map(fs::remove_dir);
         }
+    }
+}
+
+/// A driver that blocks signals must not pass that on to the workers: they would be deaf to a polite end.
+fn unblock_signals() {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set, which is then valid for the second call.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
     }
 }
 

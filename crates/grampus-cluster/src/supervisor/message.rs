@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use grampus_core::{Exit, WorkerId};
+use grampus_core::{Exit, TaskId, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// Sent once, first.
@@ -77,6 +77,8 @@ pub enum Order {
     Start(Launch),
     /// End a process and its process group.
     Kill(WorkerId),
+    /// Ask a process and its process group to end, with this signal.
+    Signal(WorkerId, i32),
     /// A sign of life, for supervisors that cannot see the driver's process.
     Alive,
 }
@@ -131,6 +133,13 @@ pub enum Report {
         stream: Stream,
         /// What.
         bytes: Vec<u8>,
+    },
+    /// A worker ended a task, and all that it wrote for it was passed on.
+    Settled {
+        /// Which worker.
+        worker: WorkerId,
+        /// Which task.
+        task: TaskId,
     },
     /// A log file cannot be written any more.
     LogBroken {

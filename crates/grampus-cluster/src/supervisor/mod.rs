@@ -11,7 +11,7 @@
 //!   driver ends their process groups.
 //! - **SU-3** When the driver ends for whatever reason, the supervisor notices (end of input, and the
 //!   driver's pidfd, which no forked child of the driver can hold open) and does SU-1.
-//! - **SU-4** A worker's exit is reported after all output that it wrote before it.
+//! - **SU-4** The end of a worker, or of one of its tasks, is reported after all output that came before it.
 
 mod child;
 mod control;

@@ -1,4 +1,4 @@
-//! The decoder, and frames over pipes.
+//! The decoder, and frames over pipes. `NET-3` is here.
 
 use std::io::Cursor;
 
@@ -142,6 +142,11 @@ fn a_stranger_is_recognised_by_its_first_bytes() {
         decoder.push(bytes);
         assert!(matches!(decoder.next(), Err(NetError::Garbage { .. })));
     }
+    let mut decoder = Decoder::new(&Limits::default());
+    decoder.push(b"g");
+    assert!(decoder.next().unwrap().is_none());
+    decoder.push(b"o");
+    assert!(matches!(decoder.next(), Err(NetError::Garbage { .. })));
     let error = read_frame(&mut Cursor::new(b"SSH-2.0-OpenSSH_9.9\r\n"), &Limits::default()).unwrap_err();
     assert!(
         error.to_string().contains("53 53 48 2d 32 2e 30 2d, `SSH-2.0-`"),

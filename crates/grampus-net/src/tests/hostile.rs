@@ -1,4 +1,4 @@
-//! Strangers, and members that break the rules.
+//! Strangers, and members that break the rules: `NET-4` and `NET-5`.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

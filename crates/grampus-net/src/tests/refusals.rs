@@ -1,4 +1,4 @@
-//! Peers that are not who they should be: both sides must say why.
+//! Peers that are not who they should be: both sides must say why. `NET-1` and `NET-7` are here.
 
 use grampus_core::{Address, JobId, JobKey, JoinString, PROTOCOL_VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

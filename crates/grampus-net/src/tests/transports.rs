@@ -1,5 +1,7 @@
 //! What every transport must do alike.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{Over, SHORT, Server, pair, pairs, run};
@@ -271,35 +273,66 @@ fn sending_freezes_memory_unless_it_is_meant_to_be_shared() {
 
 #[test]
 fn a_thousand_dialers_at_once_all_get_in() {
-    run(async {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    )
+    .unwrap();
+    // Both ends are in this process, beside what the other tests hold.
+    let dialers = maximum.map_or(1000, |most| (most / 4).min(1000));
+    run(async move {
         let limits = Limits::default();
-        let server = Server::start(Over::Unix, &limits).await;
-        let server = std::sync::Arc::new(server);
-        let accepting = std::sync::Arc::clone(&server);
+        let server = Arc::new(Server::start(Over::Unix, &limits).await);
+        let accepting = Arc::clone(&server);
         let accept = tokio::spawn(async move {
-            let mut tasks = Vec::new();
-            for _ in 0..1000 {
-                tasks.push(tokio::spawn(
-                    accepting.listener.accept().await.unwrap().handshake(),
-                ));
+            let mut handshakes = tokio::task::JoinSet::new();
+            for _ in 0..dialers {
+                handshakes.spawn(accepting.listener.accept().await.unwrap().handshake());
             }
-            let mut links = Vec::new();
-            for task in tasks {
-                links.push(task.await.unwrap().unwrap());
-            }
-            links.len()
+            handshakes.join_all().await
         });
-        let mut dialers = Vec::new();
-        for number in 0..1000 {
+        let mut dialing = tokio::task::JoinSet::new();
+        for number in 0..dialers {
             let join = server.join.clone();
-            dialers.push(tokio::spawn(async move {
-                connect(&join, &format!("worker-{number}"), &limits).await
-            }));
+            dialing.spawn(async move { connect(&join, &format!("worker-{number}"), &limits).await });
         }
-        let mut held = Vec::new();
-        for dialer in dialers {
-            held.push(dialer.await.unwrap().unwrap());
+        let links = dialing.join_all().await;
+        assert!(links.iter().all(Result::is_ok));
+        let mut names: Vec<String> = accept
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|link| link.unwrap().peer.name)
+            .collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len() as u64, dialers);
+    });
+}
+
+#[test]
+fn a_link_closed_in_order_delivers_what_was_sent_last() {
+    run(async {
+        for (mut a, mut b) in pairs(&Limits::default()).await {
+            for number in 0..40 {
+                b.sender.send(frame(number, &[1000], None)).await.unwrap();
+                a.sender.send(frame(number, &[1000], None)).await.unwrap();
+            }
+            let rest = async {
+                let mut count = 0;
+                while b.receiver.recv().await.unwrap().is_some() {
+                    count += 1;
+                }
+                b.sender.close().await;
+                count
+            };
+            let ((), count) = tokio::join!(a.close(), rest);
+            assert_eq!(count, 40);
         }
-        assert_eq!(accept.await.unwrap(), 1000);
     });
 }

@@ -1,0 +1,62 @@
+"""What a worker writes, and the notice that it was written.
+
+A result and the output before it take different ways to the driver. Where a task wrote something, the
+worker says so with its result and tells the supervisor, which passes the output on and confirms; the driver
+shows the output first. A task that wrote nothing costs nothing.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import io
+import os
+import sys
+import termios
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class _Counted(io.FileIO):
+    """A descriptor that counts what Python writes to it."""
+
+    writes = 0
+
+    def write(self, data: Buffer, /) -> int:
+        self.writes += 1
+        return super().write(data)
+
+
+class Output:
+    """Standard output and error of a worker."""
+
+    def __init__(self, notice: int) -> None:
+        """Replace both streams by ones that count."""
+        self._notice = notice
+        self._raw = [_Counted(number, "w", closefd=False) for number in (1, 2)]
+        self._seen = 0
+        streams = [
+            io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+            for raw in self._raw
+        ]
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = streams
+
+    def settle(self, task: int) -> bool:
+        """Flush; where something was written since the last task, tell the supervisor and return True."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        writes = sum(raw.writes for raw in self._raw)
+        wrote = writes != self._seen or any(_unread(raw.fileno()) for raw in self._raw)
+        self._seen = writes
+        if wrote:
+            os.write(self._notice, task.to_bytes(8, "little"))
+        return wrote
+
+
+def _unread(descriptor: int) -> int:
+    """Bytes in a pipe that nobody has read yet: output of subprocesses and of native code."""
+    count = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]
