@@ -1,11 +1,11 @@
 //! The coordinator simulated: one thread, one event queue, one seed.
 //!
-//! A [`Schedule`](schedule::Schedule) is drawn from a seed: how many members, launched or awaited, which
-//! limits, what the user asks for, and which faults come when. The [`World`](world::World) plays it: simulated
-//! processes that join, beat, work, fail, freeze and die; links that are first in, first out, but late; a
-//! launcher whose reports come in any order or not at all; a user with little patience; a driver that may
-//! itself be away. Every input goes through the real [`grampus_cluster::coordinator::step`], and after
-//! every step the [`Ledger`](ledger::Ledger), which keeps its own books, checks CO-1 to CO-9.
+//! A `Schedule` is drawn from a seed: how many members, launched or awaited, which limits, what the user asks
+//! for, and which faults come when. The `World` plays it: simulated processes that join, beat, work, fail,
+//! freeze and die; links that are first in, first out, but late; a launcher whose reports come in any order
+//! or not at all; a user with little patience; a driver that may itself be away. Every input goes through the
+//! real [`grampus_cluster::coordinator::step`], and after every step the `Ledger`, which keeps its own books,
+//! checks CO-1 to CO-11.
 //!
 //! Nothing here asks a clock or a source of randomness other than the seed, so a seed says all: the same
 //! seed takes the same steps on every machine. Steps are recorded only in a second run of a seed that broke
@@ -31,7 +31,7 @@ mod world;
 use grampus_cluster::coordinator::Bug;
 
 pub use coverage::Coverage;
-pub use report::Broken;
+pub use report::{Broken, Violation};
 
 use schedule::Schedule;
 use world::World;

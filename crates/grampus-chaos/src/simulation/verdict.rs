@@ -68,10 +68,9 @@ fn succeeded(task: TaskId, record: &Record) -> Result<(), Violation> {
         .iter()
         .all(|seat| record.finished.contains(&seat.worker));
     hold(all && record.generation.is_some(), "CO-4", || {
-        format!(
-            "task {task} succeeds, finished by {:?} of {:?}",
-            record.finished, record.seats
-        )
+        let seats: Vec<u64> = record.seats.iter().map(|seat| seat.worker.0).collect();
+        let finished: Vec<u64> = record.finished.iter().map(|worker| worker.0).collect();
+        format!("task {task} succeeds, finished by {finished:?} of {seats:?}")
     })?;
     hold(!record.cancelled && record.facts.is_empty(), "CO-4", || {
         format!("task {task} succeeds after {:?}", record.facts)

@@ -79,8 +79,12 @@ mod tests {
     #[test]
     fn a_lost_connection_beats_the_errors_of_its_peers_too() {
         let lost = Failure::LinkLost { why: "reset".into() };
-        let failures = [failed(0, raised(true), false), failed(1, lost, true)];
-        assert_eq!(first_cause(&failures).map(|(index, _)| index), Some(1));
+        let failures = [
+            failed(0, raised(true), false),
+            failed(2, raised(false), true),
+            failed(1, lost, true),
+        ];
+        assert_eq!(first_cause(&failures).map(|(index, _)| index), Some(2));
     }
 
     #[test]

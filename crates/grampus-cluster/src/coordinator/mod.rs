@@ -27,6 +27,8 @@ mod cause;
 mod membership;
 mod state;
 mod task;
+#[cfg(test)]
+mod tests;
 mod timer;
 
 use std::time::Duration;
@@ -220,13 +222,22 @@ impl Transition {
     /// True where what the job is doing changed, so that the sentence answers "what is it waiting for?".
     fn is_news(self) -> bool {
         use Transition::*;
-        match self {
-            RefusedUnknown | RefusedFull | RefusedOver | Heard | Ignored | FinishedStale | ProcessGone => {
-                false
-            }
-            TaskQueued | TaskRefused | CancelQueued | CancelIgnored | StopIgnored | Idle => false,
-            _ => true,
-        }
+        !matches!(
+            self,
+            RefusedUnknown
+                | RefusedFull
+                | RefusedOver
+                | Heard
+                | Ignored
+                | FinishedStale
+                | ProcessGone
+                | TaskQueued
+                | TaskRefused
+                | CancelQueued
+                | CancelIgnored
+                | StopIgnored
+                | Idle
+        )
     }
 }
 

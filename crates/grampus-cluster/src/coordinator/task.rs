@@ -114,7 +114,6 @@ pub(super) fn finished(
     };
     member.status = Status::In { heard: now };
     member.ports = ports;
-    let (host, pid) = (member.host.clone(), member.pid);
     let stale_counts = planted(state, Bug::StaleCounts);
     let active = state
         .active
@@ -126,19 +125,27 @@ pub(super) fn finished(
             format!("task {id} is over, its end on {worker} is ignored"),
         );
     }
+    part_ended(now, state, worker, id, outcome, actions)
+}
+
+/// One member of the running task has no part in it any more.
+fn part_ended(
+    now: Time,
+    state: &mut State,
+    worker: WorkerId,
+    id: TaskId,
+    outcome: Outcome,
+    actions: &mut Vec<Action>,
+) -> Arc {
     let rank = state.rank_of(worker);
     match outcome {
-        Outcome::Ok => {
-            let arc = (
-                Transition::RankFinished,
-                format!("rank {rank} finished task {id}"),
-            );
-            if settle(now, state, actions) {
-                (Transition::TaskSucceeded, format!("task {id} is done"))
-            } else {
-                arc
-            }
+        Outcome::Ok if settle(now, state, actions) => {
+            (Transition::TaskSucceeded, format!("task {id} is done"))
         }
+        Outcome::Ok => (
+            Transition::RankFinished,
+            format!("rank {rank} finished task {id}"),
+        ),
         Outcome::Cancelled => {
             let why = ended_as_told(now, state, rank, actions);
             settle(now, state, actions);
@@ -149,10 +156,11 @@ pub(super) fn finished(
             pid: own,
             failure,
         } => {
+            let member = state.members.get(&worker);
             let what = RankFailure {
                 rank: Rank(rank.0 + local),
-                host,
-                pid: own.unwrap_or(pid),
+                host: member.map_or_else(String::new, |member| member.host.clone()),
+                pid: own.or(member.map(|member| member.pid)).unwrap_or(0),
                 failure,
             };
             let why = what.to_string();

@@ -1,0 +1,73 @@
+"""Hosts for tests: network namespaces on one bridge, each with an address of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+
+
+@dataclass
+class Host:
+    """One namespace."""
+
+    name: str
+    address: str
+
+    def command(self, *words: str) -> list[str]:
+        """Say how to run something there."""
+        return ["ip", "netns", "exec", self.name, *words]
+
+    def cut(self) -> None:
+        """Take its link down: what is sent is lost, and nobody is told."""
+        _ip("-n", self.name, "link", "set", "up0", "down")
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=10)
+
+
+def make_hosts(count: int) -> list[Host]:
+    """Make namespaces; skip the test where that is not allowed, unless the environment forbids skipping."""
+    tag = f"gp{os.getpid()}"
+    hosts = [Host(f"{tag}-{number}", f"10.77.0.{number + 1}") for number in range(count)]
+    try:
+        if shutil.which("ip") is None:
+            raise RuntimeError("the command ip (Debian: iproute2) is missing")
+        # The bridge lives in the first namespace, so that nothing changes outside.
+        for host in hosts:
+            _ip("netns", "add", host.name)
+            _ip("-n", host.name, "link", "set", "lo", "up")
+        first = hosts[0].name
+        _ip("-n", first, "link", "add", "up0", "type", "bridge")
+        for number, host in enumerate(hosts[1:], 1):
+            _ip("-n", first, "link", "add", f"port{number}", "type", "veth", "peer", "name", "up0", "netns", host.name)
+            _ip("-n", first, "link", "set", f"port{number}", "master", "up0")
+            _ip("-n", first, "link", "set", f"port{number}", "up")
+        for host in hosts:
+            _ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", "up0")
+            _ip("-n", host.name, "link", "set", "up0", "up")
+    except (RuntimeError, subprocess.SubprocessError) as error:
+        remove_hosts(hosts)
+        reason = getattr(error, "stderr", None) or str(error)
+        if os.environ.get("GRAMPUS_REQUIRE_NETNS"):
+            pytest.fail(f"network namespaces are required here and cannot be made: {reason}")
+        pytest.skip(f"network namespaces cannot be made: {reason}")
+    return hosts
+
+
+def remove_hosts(hosts: list[Host]) -> None:
+    """Remove the namespaces with all that is in them."""
+    for host in hosts:
+        subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True, timeout=10)
+
+
+def processes_in(host: Host) -> list[str]:
+    """Processes that live in a namespace."""
+    listed = subprocess.run(
+        ["ip", "netns", "pids", host.name], check=True, capture_output=True, text=True, timeout=10
+    )
+    return listed.stdout.split()
