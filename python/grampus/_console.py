@@ -7,19 +7,19 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from grampus._native import Line
+    from grampus._native import News
 
 # One colour a rank, in turn; none of them is red, which means an error elsewhere.
 _COLOURS = (36, 33, 35, 32, 34)
 
 
-def show(lines: Iterable[Line], skipped: int) -> None:
+def show(news: News) -> None:
     """Print lines, each behind its rank. In a notebook they appear in the cell that runs."""
-    if skipped:
-        print(f"[grampus] {skipped} earlier lines are only in the log files", file=sys.stderr)
-    for line in lines:
+    for note in news.notes:
+        print(f"[grampus] {note}", file=sys.stderr)
+    if news.skipped:
+        print(f"[grampus] {news.skipped} earlier lines are only in the log files", file=sys.stderr)
+    for line in news.lines:
         stream = sys.stderr if line.error else sys.stdout
         print(f"{prefix(line.rank, _coloured(stream))} {line.text}", file=stream)
 

@@ -28,7 +28,7 @@ def main() -> None:
     _threads.set_variables(1)
     failed = _preload(["cloudpickle", *supervisor.preload])
     forks, why = _may_fork()
-    supervisor.ready(forks, "; ".join([why, *failed]))
+    supervisor.ready(forks, "; ".join([why] * (not forks) + failed))
     # What is alive now is shared by all workers: moving it would copy its pages.
     gc.collect()
     gc.freeze()

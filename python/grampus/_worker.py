@@ -33,7 +33,9 @@ class Introduction(NamedTuple):
 def main() -> None:
     """Serve as a worker that was started as a fresh process; descriptor 3 says for whom, 4 is for notices."""
     with os.fdopen(3) as secret:
-        join, worker, slot, host, threads, silent_after_ms = secret.read().splitlines()
+        join, worker, slot, host, threads, silent_after_ms, *path = secret.read().splitlines()
+    if path:
+        sys.path[:] = path
     numbers = int(threads), int(silent_after_ms)
     os.set_inheritable(4, False)
     leave(serve(Introduction(join, int(worker), int(slot), host, *numbers, notice=4)))

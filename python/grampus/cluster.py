@@ -172,17 +172,17 @@ class Cluster:
         interrupt: KeyboardInterrupt | None = None
         while True:
             try:
-                lines, skipped, end = native.wait(task)
+                news = native.wait(task)
             except KeyboardInterrupt as error:
                 # Workers end within the cancel deadline, and the task with them; a second Ctrl-C as well.
                 interrupt = interrupt or error
                 native.cancel(task, "interrupted by the user")
                 continue
-            _console.show(lines, skipped)
-            if end is not None:
+            _console.show(news)
+            if news.end is not None:
                 if interrupt is not None:
                     raise interrupt
-                return end
+                return news.end
 
     @staticmethod
     def _results(native: _native.Cluster, end: _native.End) -> list[Any]:
@@ -190,7 +190,7 @@ class Cluster:
 
         if end.kind == "returned":
             return [_payload.load(payload) for payload in end.payloads]
-        _console.show(*native.take_lines()[:2])
+        _console.show(native.take_lines())
         if end.kind == "raised":
             raise _original(end)
         if end.kind == "died":
@@ -204,7 +204,7 @@ class Cluster:
         if native is None or self._pid != os.getpid():
             return
         ended = native.stop("stopped by the user", _STOP_WITHIN)
-        _console.show(*native.take_lines()[:2])
+        _console.show(native.take_lines())
         if not ended:
             raise ClusterError(f"the cluster did not end within {_STOP_WITHIN:.0f} s")
 

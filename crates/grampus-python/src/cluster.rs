@@ -51,7 +51,14 @@ pub(crate) struct Line {
     text: String,
 }
 
-type News = (Vec<Line>, u64, Option<End>);
+/// What a wait brought.
+#[pyclass(module = "grampus._native", frozen, get_all)]
+pub(crate) struct News {
+    lines: Vec<Py<Line>>,
+    skipped: u64,
+    notes: Vec<String>,
+    end: Option<Py<End>>,
+}
 
 impl Cluster {
     fn lock(&self) -> MutexGuard<'_, Option<driver::Cluster>> {
@@ -133,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// Waits a moment for the end of a task or for output: (lines, lines skipped, end).
+    /// Waits a moment for the end of a task or for output.
     fn wait(&self, py: Python<'_>, task: u64) -> PyResult<News> {
         let happened = py.detach(|| self.board.wait_task(TaskId(task), LOOK_UP));
         py.check_signals()?;
@@ -167,17 +174,22 @@ impl Cluster {
 }
 
 fn news(py: Python<'_>, happened: Happened) -> PyResult<News> {
-    let line = |line: driver::Line| Line {
-        rank: line.rank,
-        error: line.stream == Stream::Err,
-        text: line.text,
+    let line = |line: driver::Line| {
+        Py::new(
+            py,
+            Line {
+                rank: line.rank,
+                error: line.stream == Stream::Err,
+                text: line.text,
+            },
+        )
     };
-    let end = happened.end.map(|end| ended(py, end)).transpose()?;
-    Ok((
-        happened.lines.into_iter().map(line).collect(),
-        happened.skipped,
-        end,
-    ))
+    Ok(News {
+        lines: happened.lines.into_iter().map(line).collect::<PyResult<_>>()?,
+        skipped: happened.skipped,
+        notes: happened.notes,
+        end: happened.end.map(|end| Py::new(py, ended(py, end)?)).transpose()?,
+    })
 }
 
 fn ended(py: Python<'_>, end: TaskEnd) -> PyResult<End> {

@@ -82,10 +82,10 @@ impl Supervisor {
             .map(|path| path.to_string_lossy().into_owned()))
     }
 
-    /// Workers may be started, by forking or not.
-    fn ready(&mut self, forks: bool, why: String) -> PyResult<()> {
+    /// Workers may be started, by forking or not; the note is shown to the user.
+    fn ready(&mut self, forks: bool, note: String) -> PyResult<()> {
         self.inner()?
-            .ready(forks, why)
+            .ready(forks, note)
             .map_err(|error| Error::from(error).into())
     }
 

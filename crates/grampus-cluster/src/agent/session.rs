@@ -108,7 +108,11 @@ impl Session {
             host,
             ..
         } = &self.introduction;
-        let mut host = if host.is_empty() { host::name() } else { host.clone() };
+        let mut host = if host.is_empty() {
+            host::name()
+        } else {
+            host.clone()
+        };
         if self.remote {
             // Machines made from one image often share a name.
             host = format!("{host} ({})", self.address);

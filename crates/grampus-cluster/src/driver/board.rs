@@ -24,6 +24,7 @@ struct News {
     ended: HashMap<TaskId, TaskEnd>,
     lines: VecDeque<Line>,
     skipped: u64,
+    notes: Vec<String>,
     /// Ranks of the newest generation, once there is one.
     world: Option<u32>,
     over: Option<String>,
@@ -36,6 +37,8 @@ pub struct Happened {
     pub lines: Vec<Line>,
     /// Lines that were dropped because nobody fetched them.
     pub skipped: u64,
+    /// What a person should know.
+    pub notes: Vec<String>,
     /// The end of the task that was waited for.
     pub end: Option<TaskEnd>,
 }
@@ -128,6 +131,10 @@ impl Board {
         );
     }
 
+    pub(super) fn add_note(&self, note: String) {
+        self.tell(|news| news.notes.push(note));
+    }
+
     pub(super) fn add_lines(&self, lines: Vec<Line>) {
         if lines.is_empty() {
             return;
@@ -145,6 +152,7 @@ fn take(news: &mut News, end: Option<TaskEnd>) -> Happened {
     Happened {
         lines: news.lines.drain(..).collect(),
         skipped: std::mem::take(&mut news.skipped),
+        notes: std::mem::take(&mut news.notes),
         end,
     }
 }

@@ -167,7 +167,12 @@ impl Core {
 
     fn launch_event(&mut self, event: LaunchEvent) {
         match event {
-            LaunchEvent::Ready { .. } | LaunchEvent::Started { .. } => {}
+            LaunchEvent::Started { .. } => {}
+            LaunchEvent::Ready { host, note } => {
+                if !note.is_empty() {
+                    self.board.add_note(format!("{host}: {note}"));
+                }
+            }
             LaunchEvent::NotStarted { worker, why } => drop(self.feed(Input::LaunchFailed { worker, why })),
             LaunchEvent::Exited {
                 worker,

@@ -266,9 +266,9 @@ impl HostLink {
 
     fn tell(&self, report: Report) {
         let event = match report {
-            Report::Ready { why, .. } => LaunchEvent::Ready {
+            Report::Ready { note, .. } => LaunchEvent::Ready {
                 host: self.plan.name.clone(),
-                why,
+                note,
             },
             Report::Started { worker, pid } => {
                 lock(&self.shared).processes.insert(worker, pid);

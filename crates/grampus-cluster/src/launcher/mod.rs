@@ -24,12 +24,12 @@ pub trait Launcher: Send {
 /// What a launcher has to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaunchEvent {
-    /// Ready to start processes, and how it will do so.
+    /// Ready to start processes.
     Ready {
         /// Name of the host.
         host: String,
-        /// How, and why so.
-        why: String,
+        /// What a person should know of how it does so; empty where there is nothing.
+        note: String,
     },
     /// A process runs.
     Started {

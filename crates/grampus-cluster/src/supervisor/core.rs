@@ -95,10 +95,11 @@ impl Supervisor {
         &self.configure
     }
 
-    /// Tells the driver that workers may be started. Without `forks` they are started as programs.
-    pub fn ready(&mut self, forks: bool, why: String) -> Result<(), SupervisorError> {
+    /// Tells the driver that workers may be started, and what a person should know of it. Without `forks`
+    /// they are started as programs.
+    pub fn ready(&mut self, forks: bool, note: String) -> Result<(), SupervisorError> {
         self.forks = forks;
-        self.control.report(&Report::Ready { forks, why })
+        self.control.report(&Report::Ready { forks, note })
     }
 
     /// Works until a fork is wanted or the job is over.
@@ -472,10 +473,14 @@ fn secret(configure: &Configure, launch: &Launch) -> Result<Option<OwnedFd>, Sup
         ..
     } = configure;
     let threads = configure.threads();
-    let text = format!(
+    let mut text = format!(
         "{join}\n{}\n{}\n{host}\n{threads}\n{silent_after_ms}\n",
         launch.worker, launch.slot
     );
+    for entry in &configure.sys_path {
+        text.push_str(entry);
+        text.push('\n');
+    }
     fs::File::from(write)
         .write_all(text.as_bytes())
         .map_err(|source| SupervisorError::System {

@@ -99,8 +99,8 @@ pub enum Report {
     Ready {
         /// Workers are forked from this process, and share what it imported.
         forks: bool,
-        /// Why.
-        why: String,
+        /// What a person should know of it, if anything.
+        note: String,
     },
     /// A process runs.
     Started {

@@ -56,7 +56,7 @@ impl SupervisorError {
 /// Runs a supervisor that starts programs only, until its driver is gone.
 pub fn supervise() -> Result<(), SupervisorError> {
     let mut supervisor = Supervisor::attach()?;
-    supervisor.ready(false, "programs are started, not forked".to_owned())?;
+    supervisor.ready(false, String::new())?;
     loop {
         if let Next::End = supervisor.next()? {
             return Ok(());
