@@ -123,6 +123,7 @@ pub fn start(spec: Spec) -> Result<Cluster, ClusterError> {
         identity: None,
         title: spec.title.clone(),
         log_dir,
+        writes_logs: !spec.hosts.is_empty(),
     };
     Cluster::start(plan, &mut |setup, sink| {
         let hosts = Hosts::start(plans(&spec, &setup), sink)?;

@@ -11,6 +11,7 @@ pub mod launch;
 pub mod launcher;
 pub mod node;
 mod payload;
+mod rankfile;
 pub mod supervisor;
 
 pub use payload::Payload;

@@ -100,6 +100,7 @@ impl Agent {
     }
 
     /// The task raised.
+    #[expect(clippy::too_many_arguments, reason = "what is known of one exception")]
     fn raised(
         &self,
         task: u64,

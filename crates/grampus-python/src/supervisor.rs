@@ -91,7 +91,7 @@ impl Supervisor {
 
     /// Works until a fork is wanted; `None` when the job is over.
     fn next(&mut self) -> PyResult<Option<Entry>> {
-        match self.inner()?.next().map_err(Error::from)? {
+        match self.inner()?.serve().map_err(Error::from)? {
             Next::End => Ok(None),
             Next::Fork(entry) => {
                 let (worker, slot) = (entry.launch().worker.0, entry.launch().slot);

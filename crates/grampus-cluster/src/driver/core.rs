@@ -18,6 +18,7 @@ use crate::coordinator::{Action, Input, Options, Phase, State, Transition, step}
 use crate::jobdir::JobDir;
 use crate::launcher::{LaunchEvent, Launcher};
 use crate::payload::Payload;
+use crate::rankfile::{RankFiles, broken_log};
 
 /// How often time itself is an input, where nothing is due earlier.
 const TICK: Duration = Duration::from_millis(250);
@@ -36,6 +37,7 @@ pub(super) struct Core {
     link_events: Option<UnboundedReceiver<LinkEvent>>,
     lines: Lines,
     held: Held,
+    files: Option<RankFiles>,
     /// The function and arguments of tasks that are not over.
     payloads: HashMap<TaskId, Payload>,
     /// What ranks returned or raised so far.
@@ -55,6 +57,7 @@ impl Core {
         board: Arc<Board>,
         header: Header,
         dir: JobDir,
+        files: Option<RankFiles>,
     ) -> Self {
         let (links, link_events) = Links::new();
         Self {
@@ -69,6 +72,7 @@ impl Core {
             link_events: Some(link_events),
             lines: Lines::default(),
             held: Held::default(),
+            files,
             payloads: HashMap::new(),
             results: HashMap::new(),
             newcomer: None,
@@ -196,10 +200,21 @@ impl Core {
                 }
             }
             LaunchEvent::Output { rank, stream, bytes } => {
+                self.write_log(rank, &bytes);
                 let lines = self.lines.push(rank, stream, &bytes);
                 self.board.add_lines(lines);
             }
             LaunchEvent::Broken { why } => drop(self.feed(Input::Stop { why })),
+        }
+    }
+
+    /// Ranks of other hosts have their files here, where their user looks for them.
+    fn write_log(&mut self, rank: u32, bytes: &[u8]) {
+        let Some(files) = &mut self.files else { return };
+        if let Err((path, error)) = files.write(rank, bytes) {
+            self.files = None;
+            let why = broken_log(&path, &error.to_string());
+            self.feed(Input::Stop { why });
         }
     }
 
@@ -223,6 +238,7 @@ impl Core {
                 self.feed(Input::LinkLost { worker, why });
             }
             LinkEvent::Said { .. } | LinkEvent::Lost { .. } => {}
+            LinkEvent::Stranger { why } => self.board.add_note(why),
         }
     }
 

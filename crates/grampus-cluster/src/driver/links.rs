@@ -35,6 +35,10 @@ pub(super) enum LinkEvent {
         worker: WorkerId,
         why: String,
     },
+    /// Somebody connected who is no member; worth a line for people.
+    Stranger {
+        why: String,
+    },
 }
 
 /// The writing side of one connection.
@@ -83,7 +87,10 @@ impl Links {
                 tokio::spawn(async move {
                     match incoming.handshake().await {
                         Ok(connection) => serve(link, connection, events).await,
-                        Err(error) => eprintln!("grampus: refused a connection: {error}"),
+                        Err(error) => {
+                            let why = format!("refused a connection: {error}");
+                            let _ = events.send(LinkEvent::Stranger { why });
+                        }
                     }
                 });
             }
@@ -180,10 +187,12 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>) 
     });
     let first = timeout(INTRODUCE_WITHIN, receiver.recv()).await;
     let Ok(Ok(Some(frame))) = first else {
-        return eprintln!("grampus: {} connected and did not introduce itself", peer.name);
+        let why = format!("{} connected and did not introduce itself", peer.name);
+        return drop(events.send(LinkEvent::Stranger { why }));
     };
     let Ok(ToCoordinator::Join(join)) = frame.read() else {
-        return eprintln!("grampus: {} sent something else than its introduction", peer.name);
+        let why = format!("{} sent something else than its introduction", peer.name);
+        return drop(events.send(LinkEvent::Stranger { why }));
     };
     let worker = join.worker;
     if events

@@ -28,6 +28,7 @@ use crate::coordinator::Options;
 use crate::jobdir::JobDir;
 use crate::launcher::{LaunchEvent, Launcher};
 use crate::payload::Payload;
+use crate::rankfile::RankFiles;
 
 /// How a task ended.
 pub enum TaskEnd {
@@ -72,6 +73,8 @@ pub struct Plan {
     pub title: String,
     /// Where the logs of its ranks are; `None` is the job's own folder.
     pub log_dir: Option<PathBuf>,
+    /// Write them here, because the supervisors are on other hosts.
+    pub writes_logs: bool,
 }
 
 /// Why a cluster cannot start.
@@ -111,6 +114,8 @@ pub struct Cluster {
     next_task: AtomicU64,
     join: Option<JoinString>,
     job: JobId,
+    /// A forked child of the driver has a copy of this, and no thread behind it.
+    pid: u32,
 }
 
 /// Makes the launcher once the join string is known; `None` where members come by themselves.
@@ -158,7 +163,8 @@ impl Cluster {
         let board = Arc::new(Board::default());
         let shared = Arc::clone(&board);
         let header = status::Header::new(job, &plan.title, &logs);
-        let core = core::Core::new(plan.options, launcher, shared, header, dir);
+        let files = plan.writes_logs.then(|| RankFiles::new(logs.clone()));
+        let core = core::Core::new(plan.options, launcher, shared, header, dir, files);
         let listener = listener.map(|(listener, _)| listener);
         let thread = thread::Builder::new()
             .name("grampus-driver".to_owned())
@@ -170,6 +176,7 @@ impl Cluster {
             next_task: AtomicU64::new(1),
             join,
             job,
+            pid: std::process::id(),
         })
     }
 
@@ -243,7 +250,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.thread.is_some() {
+        if self.thread.is_some() && self.pid == std::process::id() {
             self.stop("the driver let go of its cluster", Duration::from_secs(10));
         }
     }

@@ -14,6 +14,7 @@ use grampus_core::{Clock, Exit, SystemClock, WorkerId};
 use grampus_net::{Frame, Limits, pipe};
 
 use super::{LaunchEvent, Launcher};
+use crate::rankfile::broken_log;
 use crate::supervisor::{Configure, Launch, Order, Program, Report, kill_group};
 
 /// How long a supervisor may take to end everything and itself.
@@ -289,10 +290,7 @@ impl HostLink {
             }
             Report::Output { rank, stream, bytes } => LaunchEvent::Output { rank, stream, bytes },
             Report::LogBroken { path, why } => LaunchEvent::Broken {
-                why: format!(
-                    "cannot write {}: {why}: free some space, or give another folder with `log_dir`",
-                    path.display()
-                ),
+                why: broken_log(&path, &why),
             },
             Report::Settled { worker, task } => LaunchEvent::Settled { worker, task },
             Report::Alive => return,

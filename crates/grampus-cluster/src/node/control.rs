@@ -55,6 +55,7 @@ impl Control {
             identity,
             title,
             log_dir: plan.log_dir.clone(),
+            writes_logs: false,
         };
         let mut paths = (PathBuf::new(), PathBuf::new());
         let cluster = Cluster::start(wanted, &mut |setup, _| {

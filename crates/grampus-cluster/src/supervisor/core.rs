@@ -103,7 +103,7 @@ impl Supervisor {
     }
 
     /// Works until a fork is wanted or the job is over.
-    pub fn next(&mut self) -> Result<Next, SupervisorError> {
+    pub fn serve(&mut self) -> Result<Next, SupervisorError> {
         loop {
             while let Some(order) = self.control.next_order()? {
                 self.heard = self.clock.now();

@@ -1,7 +1,7 @@
 //! The output of one worker: read from its pipes, kept in a file, forwarded, and its last lines remembered.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::message::Stream;
+use crate::rankfile;
 
 /// Enough to see a traceback, small enough for an error message.
 const TAIL_BYTES: usize = 4096;
@@ -36,7 +37,8 @@ impl Logs {
         dir: Option<&Path>,
         rank: u32,
     ) -> Result<Self, (PathBuf, String)> {
-        let file = dir.map(|dir| open_file(dir, rank)).transpose()?;
+        let file = dir.map(|dir| rankfile::open(dir, rank)).transpose();
+        let file = file.map_err(|(path, error)| (path, error.to_string()))?;
         Ok(Self {
             pipes: vec![(Stream::Out, out), (Stream::Err, err)],
             file,
@@ -89,15 +91,5 @@ impl Logs {
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
-    }
-}
-
-fn open_file(dir: &Path, rank: u32) -> Result<(PathBuf, File), (PathBuf, String)> {
-    let path = dir.join(format!("rank-{rank}.log"));
-    let opened =
-        std::fs::create_dir_all(dir).and_then(|()| OpenOptions::new().create(true).append(true).open(&path));
-    match opened {
-        Ok(file) => Ok((path, file)),
-        Err(error) => Err((path, error.to_string())),
     }
 }

@@ -58,7 +58,7 @@ pub fn supervise() -> Result<(), SupervisorError> {
     let mut supervisor = Supervisor::attach()?;
     supervisor.ready(false, String::new())?;
     loop {
-        if let Next::End = supervisor.next()? {
+        if let Next::End = supervisor.serve()? {
             return Ok(());
         }
     }

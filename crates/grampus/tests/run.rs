@@ -1,0 +1,212 @@
+//! `grampus run` with real programs, on one node.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use grampus_core::{Clock, SystemClock, Time};
+
+/// No test may take longer than this; each ends what it started.
+const LIMIT: Duration = Duration::from_secs(30);
+
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_grampus"));
+        command.arg("run").args(words).env("XDG_RUNTIME_DIR", self.folder.path()).env_remove("OMP_NUM_THREADS");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        finish(self.command(words).spawn().unwrap())
+    }
+
+    /// What `grampus` itself may have left in its runtime folder.
+    fn left(&self) -> Vec<PathBuf> {
+        let root = self.path("grampus");
+        fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    }
+}
+
+fn finish(mut child: Child) -> Output {
+    let clock = SystemClock::start();
+    while child.try_wait().unwrap().is_none() {
+        if clock.now().since(Time::ZERO) > LIMIT {
+            child.kill().unwrap();
+            panic!("it did not end");
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn wait_for(what: impl Fn() -> bool) {
+    let clock = SystemClock::start();
+    while !what() {
+        assert!(clock.now().since(Time::ZERO) < LIMIT, "it did not happen");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Processes whose arguments hold a word.
+fn processes(word: &str) -> Vec<String> {
+    let listed = fs::read_dir("/proc").unwrap().flatten();
+    let lines = listed.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let texts = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    texts.filter(|line| line.contains(word)).collect()
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: a signal to a child of ours that has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+const SHOW: &str = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR";
+
+#[test]
+fn ranks_know_their_place_and_stand_before_their_lines() {
+    let place = Place::new();
+    let output = place.run(&["-n", "3", "sh", "-c", SHOW]);
+    assert!(output.status.success());
+    let wanted: Vec<String> =
+        (0..3).map(|rank| format!("[rank {rank}] {rank} 3 {rank} 3 0 127.0.0.1")).collect();
+    assert_eq!(lines(&output.stdout), wanted);
+    assert!(place.left().is_empty());
+}
+
+#[test]
+fn a_single_rank_has_no_prefix_and_its_streams_stay_apart() {
+    let output = Place::new().run(&["sh", "-c", "echo out; echo err >&2"]);
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_first_failed_rank() {
+    let place = Place::new();
+    let script = r#"if [ $RANK = 1 ]; then echo "last words" >&2; exit 3; fi; sleep 60"#;
+    let output = place.run(&["-n", "2", "sh", "-c", script]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said.contains("rank 1 on") && said.contains("exited with code 3"), "{said}");
+    assert!(said.contains("    last words"), "{said}");
+    let output = place.run(&["-n", "2", "sh", "-c", "[ $RANK = 0 ] && kill -SEGV $$; sleep 60"]);
+    assert_eq!(output.status.code(), Some(128 + 11));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("SIGSEGV"));
+}
+
+#[test]
+fn all_ranks_are_started_again_as_often_as_allowed() {
+    let place = Place::new();
+    let count = place.path("count");
+    let script = format!(
+        "echo $TORCHELASTIC_RESTART_COUNT >> {}; [ $TORCHELASTIC_RESTART_COUNT = 2 ]",
+        count.display()
+    );
+    let output = place.run(&["-n", "2", "--max-restarts", "2", "sh", "-c", &script]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(lines(&fs::read(&count).unwrap()).last().map(String::as_str), Some("2"));
+    let output = place.run(&["--max_restarts=1", "sh", "-c", "exit 4"]);
+    assert_eq!(output.status.code(), Some(4));
+}
+
+#[test]
+fn a_failed_rank_gives_the_others_time_to_end_by_themselves() {
+    let place = Place::new();
+    let (saved, ready) = (place.path("saved"), place.path("ready"));
+    let script = format!(
+        "if [ $RANK = 0 ]; then trap 'echo yes > {saved}; exit 0' TERM; touch {ready}; while :; do sleep 0.05; done; fi
+         while [ ! -e {ready} ]; do sleep 0.05; done; exit 1",
+        saved = saved.display(),
+        ready = ready.display()
+    );
+    let output = place.run(&["-n", "2", "sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read(saved).unwrap(), b"yes\n");
+}
+
+#[test]
+fn logs_go_to_a_file_per_rank_and_only_there_if_so_asked() {
+    let place = Place::new();
+    let logs = place.path("logs");
+    let folder = logs.to_str().unwrap();
+    let script = "echo out $RANK; echo err $RANK >&2";
+    let output = place.run(&["-n", "2", "--log-dir", folder, "-r", "1", "sh", "-c", script]);
+    assert!(output.stdout.is_empty());
+    assert_eq!(lines(&output.stderr), ["[rank 0] err 0", "[rank 1] err 1"]);
+    assert_eq!(lines(&fs::read(logs.join("rank-1.log")).unwrap()), ["err 1", "out 1"]);
+}
+
+#[test]
+fn what_cannot_run_is_said_before_anything_starts() {
+    let place = Place::new();
+    let refused = |words: &[&str], says: &str| {
+        let output = place.run(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(says), "{said}");
+    };
+    refused(&["missing.py"], "there is no script missing.py in");
+    refused(&["missing-program"], "there is no program missing-program");
+    refused(&["-n", "0", "true"], "at least 1");
+    refused(&["-n", "many", "true"], "must be a number");
+    refused(&["--nnodes", "1:2", "true"], "a range of nodes is not supported");
+    refused(&["--nnodes", "2", "true"], "--rdzv-endpoint");
+    refused(&["--nnodes", "2", "--node-rank", "2", "--rdzv-endpoint", "a", "true"], "must be below");
+    refused(&["-r", "3", "true"], "--redirects needs --log-dir");
+    refused(&["-n", "2"], "Usage");
+}
+
+#[test]
+fn ctrl_c_ends_everything_within_a_second() {
+    let place = Place::new();
+    let word = format!("ctrl-c-{}", std::process::id());
+    let ready = place.path("ready");
+    let script = format!(": {word}; trap '' INT; touch {}$RANK; sleep 60 & wait; sleep 60", ready.display());
+    let child = place.command(&["-n", "2", "sh", "-c", &script]).spawn().unwrap();
+    wait_for(|| (0..2).all(|rank| Path::new(&format!("{}{rank}", ready.display())).exists()));
+    let clock = SystemClock::start();
+    signal(&child, libc::SIGINT);
+    let output = finish(child);
+    assert!(clock.now().since(Time::ZERO) < Duration::from_secs(1));
+    assert_eq!(output.status.code(), Some(130));
+    wait_for(|| processes(&word).is_empty());
+    assert!(place.left().is_empty());
+}
+
+#[test]
+fn a_killed_command_leaves_nothing() {
+    let place = Place::new();
+    let word = format!("killed-{}", std::process::id());
+    let ready = place.path("ready");
+    // A grandchild that left its process group, which only a subreaper finds.
+    let script =
+        format!(": {word}; setsid sh -c ': {word}; sleep 60' & touch {}$RANK; wait", ready.display());
+    let mut child = place.command(&["-n", "2", "sh", "-c", &script]).spawn().unwrap();
+    wait_for(|| (0..2).all(|rank| Path::new(&format!("{}{rank}", ready.display())).exists()));
+    wait_for(|| processes(&word).len() >= 4);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for(|| processes(&word).is_empty() && place.left().is_empty());
+}
