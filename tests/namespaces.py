@@ -44,7 +44,20 @@ def make_hosts(count: int) -> list[Host]:
         first = hosts[0].name
         _ip("-n", first, "link", "add", "up0", "type", "bridge")
         for number, host in enumerate(hosts[1:], 1):
-            _ip("-n", first, "link", "add", f"port{number}", "type", "veth", "peer", "name", "up0", "netns", host.name)
+            _ip(
+                "-n",
+                first,
+                "link",
+                "add",
+                f"port{number}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "up0",
+                "netns",
+                host.name,
+            )
             _ip("-n", first, "link", "set", f"port{number}", "master", "up0")
             _ip("-n", first, "link", "set", f"port{number}", "up")
         for host in hosts:

@@ -181,17 +181,23 @@ def ssh_driver(hosts: list[Host], body: str) -> str:
 
 
 def test_a_cluster_over_a_command_template_runs_functions_on_every_host(hosts, script, tmp_path):
-    driver = script(ssh_driver(hosts, """
+    driver = script(
+        ssh_driver(
+            hosts,
+            """
         import json
         def place():
             print("hello")
-            link = subprocess.run(["ip", "-4", "-o", "addr", "show", "up0"], capture_output=True, text=True).stdout
+            show = ["ip", "-4", "-o", "addr", "show", "up0"]
+            link = subprocess.run(show, capture_output=True, text=True).stdout
             return gp.rank(), gp.local_rank(), os.environ["GROUP_RANK"], link.split()[3]
         print(json.dumps(cluster.run(place)))
         data = bytes(range(256)) * 40_000
         assert cluster.run(lambda: data) == [data] * 4
         cluster.stop()
-    """))
+    """,
+        )
+    )
     code, out, said = finish(start(hosts[0], sys.executable, driver, home=tmp_path))
     assert code == 0, said
     places = json.loads(out.splitlines()[-1])
@@ -205,7 +211,10 @@ def test_a_cluster_over_a_command_template_runs_functions_on_every_host(hosts, s
 
 
 def test_a_host_that_is_cut_off_is_named_and_its_processes_end(hosts, script, tmp_path):
-    driver = script(ssh_driver(hosts, f"""
+    driver = script(
+        ssh_driver(
+            hosts,
+            f"""
         from grampus import WorkerDied
         cluster.run(lambda: None)
         def work():
@@ -218,7 +227,9 @@ def test_a_host_that_is_cut_off_is_named_and_its_processes_end(hosts, script, tm
         except WorkerDied as error:
             print(error.rank in (2, 3), {hosts[2].address!r} in str(error), time.monotonic() - begun < 30)
         cluster.stop()
-    """))
+    """,
+        )
+    )
     process = start(hosts[0], sys.executable, driver, home=tmp_path)
     deadline = time.monotonic() + 30
     while not (tmp_path / "running").exists():
@@ -232,10 +243,15 @@ def test_a_host_that_is_cut_off_is_named_and_its_processes_end(hosts, script, tm
 
 
 def test_a_killed_driver_leaves_nothing_on_other_hosts(hosts, script, tmp_path):
-    driver = script(ssh_driver(hosts, """
+    driver = script(
+        ssh_driver(
+            hosts,
+            """
         cluster.run(lambda: subprocess.Popen(["sleep", "60"]).pid)
         os.kill(os.getpid(), signal.SIGKILL)
-    """))
+    """,
+        )
+    )
     process = start(hosts[0], sys.executable, driver, home=tmp_path)
     finish(process)
     deadline = time.monotonic() + 5

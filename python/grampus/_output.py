@@ -41,7 +41,9 @@ class Output:
             io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
             for raw in self._raw
         ]
-        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = streams
+        sys.stdout, sys.stderr = streams
+        # Code that replaced the streams for a while puts these back.
+        vars(sys).update(__stdout__=streams[0], __stderr__=streams[1])
 
     def settle(self, task: int) -> bool:
         """Flush; where something was written since the last task, tell the supervisor and return True."""

@@ -58,9 +58,7 @@ def load(payload: _native.Payload) -> Any:
         return pickle.loads(inline[0], buffers=[bytearray(part) for part in inline[1:]])
     descriptor, length = memory
     try:
-        mapping = mmap.mmap(
-            descriptor, length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
-        )
+        mapping = mmap.mmap(descriptor, length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     finally:
         os.close(descriptor)
     view = memoryview(mapping)

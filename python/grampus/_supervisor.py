@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from grampus import _native, _threads, _worker
 
@@ -54,7 +55,7 @@ def _may_fork() -> tuple[bool, str]:
     """Whether workers may be forked from this process, and why (not)."""
     # A thread that is about to end may still be listed.
     for _ in range(20):
-        threads = len(os.listdir("/proc/self/task"))
+        threads = len(list(Path("/proc/self/task").iterdir()))
         if threads == 1:
             return True, "workers are forked"
         time.sleep(0.001)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -63,10 +64,8 @@ def serve(introduction: Introduction) -> int:
 def leave(code: int) -> None:
     """End this process without running what the supervisor had registered for its own end."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(Exception):  # nobody is left to tell
             stream.flush()
-        except Exception:  # noqa: S110 - nobody is left to tell
-            pass
     os._exit(code)
 
 

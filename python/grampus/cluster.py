@@ -89,7 +89,9 @@ class Cluster:
         remote = shlex.join(_supervisor(there))
         commands = []
         for host in hosts:
-            words = [word.replace("{host}", host).replace("{command}", remote) for word in shlex.split(command)]
+            words = [
+                word.replace("{host}", host).replace("{command}", remote) for word in shlex.split(command)
+            ]
             commands.append((host, words))
         return cls._start(
             count, commands, address, threads, preload, log_dir, start_timeout, heartbeat_timeout, there
@@ -123,8 +125,8 @@ class Cluster:
                 threads=_whole(threads, "threads", least=0),
                 preload=_preloaded() if preload is None else list(preload),
                 sys_path=[str(Path(entry).absolute()) for entry in sys.path],
-                directory=None if hosts else os.getcwd(),
-                log_dir=None if log_dir is None else os.path.abspath(log_dir),
+                directory=None if hosts else str(Path.cwd()),
+                log_dir=None if log_dir is None else str(Path(log_dir).absolute()),
                 start_timeout=start_timeout,
                 heartbeat_timeout=heartbeat_timeout,
             )
@@ -288,10 +290,10 @@ def _original(end: _native.End) -> BaseException:
     text = f"rank {end.rank} on {end.host} (pid {end.pid})\n\n{end.traceback.rstrip()}{after}"
     cause = WorkerTraceback(text, end.rank, end.host, end.pid, end.folded)
     try:
-        error = _payload.load(end.payloads[0])
+        sent = _payload.load(end.payloads[0])
     except Exception:
-        error = None  # its type cannot be made here
-    if not isinstance(error, BaseException):
-        error = GrampusError(f"{end.text} (an exception that could not be sent)")
+        sent = None  # its type cannot be made here
+    unsent = GrampusError(f"{end.text} (an exception that could not be sent)")
+    error = sent if isinstance(sent, BaseException) else unsent
     error.__cause__ = cause
     return error

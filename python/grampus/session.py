@@ -57,9 +57,8 @@ def init(
     <grampus.Cluster of 2 workers, job ...>
     >>> stop()
     """
-    settings = {
+    settings: dict[str, Any] = {
         "workers": workers,
-        "cluster": cluster,
         "threads": threads,
         "preload": None if preload is None else tuple(preload),
         "log_dir": log_dir,
@@ -68,17 +67,15 @@ def init(
     }
     running = _session.own()
     if running is not None and running.is_running():
-        _check_same(settings)
+        _check_same({**settings, "cluster": cluster})
         return running
     if isinstance(cluster, Cluster):
         made = cluster
     elif cluster == "local":
-        del settings["cluster"]
         made = Cluster.local(**settings)
-        settings["cluster"] = cluster
     else:
         raise ClusterError(f"unknown cluster {cluster!r}: use 'local' or a grampus.Cluster")
-    _session.cluster, _session.settings, _session.stopped = made, settings, False
+    _session.cluster, _session.settings, _session.stopped = made, {**settings, "cluster": cluster}, False
     _session.pid = os.getpid()
     return made
 

@@ -28,8 +28,15 @@ impl Place {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_grampus"));
-        command.arg("run").args(words).env("XDG_RUNTIME_DIR", self.folder.path()).env_remove("OMP_NUM_THREADS");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg("run")
+            .args(words)
+            .env("XDG_RUNTIME_DIR", self.folder.path())
+            .env_remove("OMP_NUM_THREADS");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
@@ -40,7 +47,12 @@ impl Place {
     /// What `grampus` itself may have left in its runtime folder.
     fn left(&self) -> Vec<PathBuf> {
         let root = self.path("grampus");
-        fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+        fs::read_dir(root)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect()
     }
 }
 
@@ -65,7 +77,10 @@ fn wait_for(what: impl Fn() -> bool) {
 }
 
 fn lines(bytes: &[u8]) -> Vec<String> {
-    let mut lines: Vec<String> = String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = String::from_utf8_lossy(bytes)
+        .lines()
+        .map(str::to_owned)
+        .collect();
     lines.sort();
     lines
 }
@@ -90,8 +105,9 @@ fn ranks_know_their_place_and_stand_before_their_lines() {
     let place = Place::new();
     let output = place.run(&["-n", "3", "sh", "-c", SHOW]);
     assert!(output.status.success());
-    let wanted: Vec<String> =
-        (0..3).map(|rank| format!("[rank {rank}] {rank} 3 {rank} 3 0 127.0.0.1")).collect();
+    let wanted: Vec<String> = (0..3)
+        .map(|rank| format!("[rank {rank}] {rank} 3 {rank} 3 0 127.0.0.1"))
+        .collect();
     assert_eq!(lines(&output.stdout), wanted);
     assert!(place.left().is_empty());
 }
@@ -99,7 +115,10 @@ fn ranks_know_their_place_and_stand_before_their_lines() {
 #[test]
 fn a_single_rank_has_no_prefix_and_its_streams_stay_apart() {
     let output = Place::new().run(&["sh", "-c", "echo out; echo err >&2"]);
-    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+    assert_eq!(
+        (output.stdout.as_slice(), output.stderr.as_slice()),
+        (&b"out\n"[..], &b"err\n"[..])
+    );
 }
 
 #[test]
@@ -109,7 +128,10 @@ fn the_exit_code_is_that_of_the_first_failed_rank() {
     let output = place.run(&["-n", "2", "sh", "-c", script]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3));
-    assert!(said.contains("rank 1 on") && said.contains("exited with code 3"), "{said}");
+    assert!(
+        said.contains("rank 1 on") && said.contains("exited with code 3"),
+        "{said}"
+    );
     assert!(said.contains("    last words"), "{said}");
     let output = place.run(&["-n", "2", "sh", "-c", "[ $RANK = 0 ] && kill -SEGV $$; sleep 60"]);
     assert_eq!(output.status.code(), Some(128 + 11));
@@ -125,8 +147,15 @@ fn all_ranks_are_started_again_as_often_as_allowed() {
         count.display()
     );
     let output = place.run(&["-n", "2", "--max-restarts", "2", "sh", "-c", &script]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(lines(&fs::read(&count).unwrap()).last().map(String::as_str), Some("2"));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(
+        lines(&fs::read(&count).unwrap()).last().map(String::as_str),
+        Some("2")
+    );
     let output = place.run(&["--max_restarts=1", "sh", "-c", "exit 4"]);
     assert_eq!(output.status.code(), Some(4));
 }
@@ -155,7 +184,10 @@ fn logs_go_to_a_file_per_rank_and_only_there_if_so_asked() {
     let output = place.run(&["-n", "2", "--log-dir", folder, "-r", "1", "sh", "-c", script]);
     assert!(output.stdout.is_empty());
     assert_eq!(lines(&output.stderr), ["[rank 0] err 0", "[rank 1] err 1"]);
-    assert_eq!(lines(&fs::read(logs.join("rank-1.log")).unwrap()), ["err 1", "out 1"]);
+    assert_eq!(
+        lines(&fs::read(logs.join("rank-1.log")).unwrap()),
+        ["err 1", "out 1"]
+    );
 }
 
 #[test]
@@ -173,7 +205,18 @@ fn what_cannot_run_is_said_before_anything_starts() {
     refused(&["-n", "many", "true"], "must be a number");
     refused(&["--nnodes", "1:2", "true"], "a range of nodes is not supported");
     refused(&["--nnodes", "2", "true"], "--rdzv-endpoint");
-    refused(&["--nnodes", "2", "--node-rank", "2", "--rdzv-endpoint", "a", "true"], "must be below");
+    refused(
+        &[
+            "--nnodes",
+            "2",
+            "--node-rank",
+            "2",
+            "--rdzv-endpoint",
+            "a",
+            "true",
+        ],
+        "must be below",
+    );
     refused(&["-r", "3", "true"], "--redirects needs --log-dir");
     refused(&["-n", "2"], "Usage");
 }
@@ -183,7 +226,10 @@ fn ctrl_c_ends_everything_within_a_second() {
     let place = Place::new();
     let word = format!("ctrl-c-{}", std::process::id());
     let ready = place.path("ready");
-    let script = format!(": {word}; trap '' INT; touch {}$RANK; sleep 60 & wait; sleep 60", ready.display());
+    let script = format!(
+        ": {word}; trap '' INT; touch {}$RANK; sleep 60 & wait; sleep 60",
+        ready.display()
+    );
     let child = place.command(&["-n", "2", "sh", "-c", &script]).spawn().unwrap();
     wait_for(|| (0..2).all(|rank| Path::new(&format!("{}{rank}", ready.display())).exists()));
     let clock = SystemClock::start();
@@ -201,8 +247,10 @@ fn a_killed_command_leaves_nothing() {
     let word = format!("killed-{}", std::process::id());
     let ready = place.path("ready");
     // A grandchild that left its process group, which only a subreaper finds.
-    let script =
-        format!(": {word}; setsid sh -c ': {word}; sleep 60' & touch {}$RANK; wait", ready.display());
+    let script = format!(
+        ": {word}; setsid sh -c ': {word}; sleep 60' & touch {}$RANK; wait",
+        ready.display()
+    );
     let mut child = place.command(&["-n", "2", "sh", "-c", &script]).spawn().unwrap();
     wait_for(|| (0..2).all(|rank| Path::new(&format!("{}{rank}", ready.display())).exists()));
     wait_for(|| processes(&word).len() >= 4);

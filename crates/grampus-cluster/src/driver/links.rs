@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use grampus_core::{Join, ToCoordinator, ToWorker, WorkerId};
-use grampus_net::{Frame, Link, Listener, NetError, TransportKind};
+use grampus_net::{Frame, Link, Listener, NetError, Receiver, TransportKind};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -209,28 +209,38 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>) 
     {
         return;
     }
-    let why = loop {
-        match receiver.recv().await {
-            Ok(Some(frame)) => match frame.read() {
-                Ok(message) => {
-                    let payload = Payload::of(frame);
-                    if events
-                        .send(LinkEvent::Said {
-                            link,
-                            worker,
-                            message,
-                            payload,
-                        })
-                        .is_err()
-                    {
-                        return;
-                    }
-                }
-                Err(error) => break error.to_string(),
-            },
-            Ok(None) => break "it closed the connection".to_owned(),
-            Err(error) => break error.to_string(),
-        }
-    };
+    let why = listen_to(&mut receiver, link, worker, &events).await;
     let _ = events.send(LinkEvent::Lost { link, worker, why });
+}
+
+/// Passes on what a member says until its connection ends; returns how.
+async fn listen_to(
+    receiver: &mut Receiver,
+    link: u64,
+    worker: WorkerId,
+    events: &UnboundedSender<LinkEvent>,
+) -> String {
+    loop {
+        let frame = match receiver.recv().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return "it closed the connection".to_owned(),
+            Err(error) => return error.to_string(),
+        };
+        let message = match frame.read() {
+            Ok(message) => message,
+            Err(error) => return error.to_string(),
+        };
+        let payload = Payload::of(frame);
+        if events
+            .send(LinkEvent::Said {
+                link,
+                worker,
+                message,
+                payload,
+            })
+            .is_err()
+        {
+            return "the job is over".to_owned();
+        }
+    }
 }
