@@ -176,11 +176,11 @@ def coordinator(rounds: int) -> dict:
     """The coordinator alone, with simulated workers, on one core."""
     title = "simulated coordinator: 1,000 workers join, 10 % die, on one core"
     print(f"\n{title}: running")
-    example = ROOT / "crates" / "grampus-cluster" / "examples" / "thousand.rs"
+    example = ROOT / "crates" / "grampus-chaos" / "examples" / "thousand.rs"
     if not example.exists() or not shutil.which("cargo"):
         print(f"  left out, needs cargo and {example.relative_to(ROOT)}")
         return {}
-    build = ["cargo", "build", "--quiet", "--release", "-p", "grampus-cluster", "--example", "thousand"]
+    build = ["cargo", "build", "--quiet", "--release", "-p", "grampus-chaos", "--example", "thousand"]
     subprocess.run(build, cwd=ROOT, check=True)
     folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     program = str(folder / "release" / "examples" / "thousand")

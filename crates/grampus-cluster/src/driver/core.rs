@@ -44,7 +44,10 @@ pub(super) struct Core {
     results: HashMap<TaskId, BTreeMap<Rank, Payload>>,
     /// The connection of a process that the coordinator decides about in this very step.
     newcomer: Option<(WorkerId, u64, Outbox)>,
+    /// Messages of this step that could not be sent.
+    unsent: Vec<(WorkerId, String)>,
     beat_every: Duration,
+    next_look: Time,
     last_beat: Time,
     last_status: Time,
     stale_status: bool,
@@ -76,6 +79,8 @@ impl Core {
             payloads: HashMap::new(),
             results: HashMap::new(),
             newcomer: None,
+            unsent: Vec::new(),
+            next_look: Time::ZERO,
             last_beat: Time::ZERO,
             last_status: Time::ZERO,
             stale_status: true,
@@ -96,7 +101,11 @@ impl Core {
                     Some(call) => self.call(call),
                     None => drop(self.feed(Input::Stop { why: "the driver let go of its cluster".to_owned() })),
                 },
-                () = tokio::time::sleep(self.patience()) => self.tick(),
+                () = tokio::time::sleep(self.patience()) => {}
+            }
+            // Also between events: a steady stream of them must not keep deadlines from being seen.
+            if self.clock.now() >= self.due() {
+                self.tick();
             }
         }
         if let Some(accepting) = accepting {
@@ -111,20 +120,18 @@ impl Core {
             .is_none_or(|state| *state.phase() == Phase::Over)
     }
 
+    /// When time itself is the next input.
+    fn due(&self) -> Time {
+        let deadline = self.state.as_ref().and_then(State::deadline);
+        deadline.map_or(self.next_look, |deadline| deadline.min(self.next_look))
+    }
+
     fn patience(&self) -> Duration {
-        let now = self.clock.now();
-        let deadline = self
-            .state
-            .as_ref()
-            .and_then(State::deadline)
-            .map_or(TICK, |deadline| deadline.since(now));
-        deadline
-            .min(TICK)
-            .min(self.beat_every)
-            .max(Duration::from_millis(1))
+        self.due().since(self.clock.now()).max(Duration::from_millis(1))
     }
 
     fn tick(&mut self) {
+        self.next_look = self.clock.now() + TICK.min(self.beat_every);
         for (worker, task, finished) in self.held.expired(self.clock.now()) {
             self.finished(worker, task, finished);
         }
@@ -322,6 +329,10 @@ impl Core {
         for action in answer.actions {
             self.act(action);
         }
+        // Only now: what follows from a message that cannot be sent must not overtake those of this step.
+        while let Some((worker, why)) = self.unsent.pop() {
+            self.feed(Input::LinkLost { worker, why });
+        }
         answer.transition
     }
 
@@ -354,10 +365,7 @@ impl Core {
             _ => Payload::default(),
         };
         if let Err(error) = self.links.send(worker, message, payload) {
-            self.feed(Input::LinkLost {
-                worker,
-                why: error.to_string(),
-            });
+            self.unsent.push((worker, error.to_string()));
         }
     }
 

@@ -131,15 +131,17 @@ fn wait_for_nodes(cluster: &Cluster, place: Option<&Endpoint>) -> Result<u32, St
     // The coordinator has a deadline of its own for this, and tells its reason.
     let mut said = false;
     loop {
-        match cluster.board().wait_ready(SAY_AFTER) {
-            Some(answer) => return answer,
-            None if said => {}
-            None => {
-                said = true;
-                if let Some(Endpoint { host, port }) = place {
-                    eprintln!("grampus: waiting for the other nodes at {host}:{port}");
-                }
-            }
+        let answer = cluster.board().wait_ready(SAY_AFTER);
+        for note in cluster.board().take_lines().notes {
+            eprintln!("grampus: {note}");
+        }
+        if let Some(answer) = answer {
+            return answer;
+        }
+        if let Some(Endpoint { host, port }) = place
+            && !std::mem::replace(&mut said, true)
+        {
+            eprintln!("grampus: waiting for the other nodes at {host}:{port}");
         }
     }
 }
