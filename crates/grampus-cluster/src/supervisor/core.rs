@@ -216,7 +216,11 @@ impl Supervisor {
 
     /// Waits for one round of events; false when the driver is gone.
     fn turn(&mut self) -> Result<bool, SupervisorError> {
-        for wake in self.wait()? {
+        let wakes = self.wait()?;
+        if wakes.is_empty() {
+            self.reap_orphans();
+        }
+        for wake in wakes {
             match wake {
                 Wake::Writable => self.control.flush(),
                 Wake::Driver => return Ok(false),
@@ -356,11 +360,13 @@ impl Supervisor {
         let Some(pid) = self.children.get(&worker).map(|child| child.pid) else {
             return Ok(());
         };
+        self.drain(worker)?;
+        // Before it is waited for: until then nobody else can be given its number.
+        tree::kill_group(pid.as_raw_nonzero().get() as u32);
         let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) else {
             return Ok(());
         };
-        self.drain(worker)?;
-        tree::kill_group(pid.as_raw_nonzero().get() as u32);
+        self.reap_orphans();
         let log_tail = self
             .children
             .remove(&worker)
@@ -372,6 +378,15 @@ impl Supervisor {
             exit,
             log_tail,
         })
+    }
+
+    /// Orphans of workers become children of this process; those that ended by themselves are waited for here.
+    fn reap_orphans(&self) {
+        for orphan in tree::children() {
+            if !self.children.values().any(|child| child.pid == orphan) {
+                let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
+            }
+        }
     }
 
     fn exit_of(&mut self, status: WaitStatus) -> Exit {

@@ -40,7 +40,8 @@ fn pause() {
     let _ = rustix::event::poll(&mut [], Some(&millisecond));
 }
 
-fn children() -> Vec<Pid> {
+/// The children of this process, adopted ones included.
+pub(super) fn children() -> Vec<Pid> {
     let own = std::process::id();
     let listed = fs::read_to_string(format!("/proc/self/task/{own}/children"));
     match listed {
