@@ -8,7 +8,8 @@ import grampus as gp
 def version():
     import torch
 
-    return torch.__version__
+    # As plain text: torch's own type for it would make the driver import torch as well, only to read it.
+    return str(torch.__version__)
 
 
 gp.init(workers=2, preload=["torch"] if "preload" in sys.argv else [])

@@ -38,6 +38,8 @@ def main() -> None:
         if pid == 0:
             _become_worker(supervisor, entry)
         supervisor.adopt(pid)
+    # Everything has ended; taking the interpreter apart module by module would only cost time.
+    _worker.leave(0)
 
 
 def _preload(names: list[str]) -> list[str]:

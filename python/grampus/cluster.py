@@ -113,7 +113,7 @@ class Cluster:
         if os.environ.get("GRAMPUS_WORKER"):
             raise ClusterError("a worker cannot start a cluster of its own: call grampus.run in the driver")
         if threads is None:
-            threads = int(os.environ.get("OMP_NUM_THREADS") or 0)
+            threads = _environment_threads()
         try:
             native = _native.Cluster.start(
                 workers=count,
@@ -252,8 +252,14 @@ def _preloaded() -> list[str]:
     return [name for name in _WORTH_PRELOADING if name in sys.modules]
 
 
+def _environment_threads() -> int:
+    """What OpenMP was told; 0 where nothing, or a list for nested levels, which is not ours to divide."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdigit() else 0
+
+
 def _title() -> str:
-    return shlex.join(sys.argv) if sys.argv and sys.argv[0] else "python"
+    return shlex.join(sys.orig_argv)
 
 
 def _packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Payload:

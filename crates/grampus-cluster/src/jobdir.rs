@@ -2,14 +2,20 @@
 //!
 //! It lies under the user's runtime folder, is removed by the driver when the job ends, by the supervisor
 //! when the driver is killed, and by the next job where both were killed at once.
+//!
+//! Invariants; tests cite them by id:
+//! - `JD-1` The folder of all jobs is locked while a job's folder is made, looked at or removed: jobs that start and
+//!   end at the same time never take each other's for abandoned, nor find the folder of all jobs gone.
 
-use std::fs::{self, DirBuilder, File};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use grampus_core::JobId;
-use rustix::fs::{FlockOperation, flock};
+use grampus_core::{Clock, JobId, SystemClock, Time};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 /// A job's folder; removed when dropped.
 pub struct JobDir {
@@ -22,7 +28,7 @@ impl JobDir {
     /// Makes the folder of a job, and sweeps away those of jobs whose every process was killed.
     pub fn create(job: JobId) -> io::Result<Self> {
         let root = root();
-        make_private(&root)?;
+        let _guard = guard(&root, FlockOperation::NonBlockingLockExclusive, true)?;
         sweep(&root);
         let path = root.join(job.to_string());
         make_private(&path)?;
@@ -49,10 +55,78 @@ impl JobDir {
 
 impl Drop for JobDir {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-        // Fails while other jobs have theirs in it, as it should.
-        let _ = self.path.parent().map(fs::remove_dir);
+        remove(&self.path);
     }
+}
+
+/// Removes a job's folder, and that of all jobs where it was the last.
+pub(crate) fn remove(path: &Path) {
+    let Some(root) = path.parent() else { return };
+    // Better unguarded than left behind.
+    let _guard = guard(root, FlockOperation::NonBlockingLockExclusive, false);
+    let _ = fs::remove_dir_all(path);
+    // Fails while other jobs have theirs in it, as it should.
+    let _ = fs::remove_dir(root);
+}
+
+/// The lock of the folder of all jobs.
+struct Guard(File);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Closing would not do: a child that was forked meanwhile has a copy of the descriptor.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Locks the folder of all jobs (JD-1), after making it where that is asked for.
+fn guard(root: &Path, how: FlockOperation, make: bool) -> io::Result<Guard> {
+    const WITHIN: Duration = Duration::from_secs(5);
+    let clock = SystemClock::start();
+    loop {
+        let made = if make { make_private(root) } else { Ok(()) };
+        match made.and_then(|()| try_guard(root, how)) {
+            Ok(Some(guard)) => return Ok(guard),
+            // Another job has it, or took it away between two steps.
+            Ok(None) => {}
+            Err(error)
+                if make && error.kind() == ErrorKind::NotFound && root.parent().is_some_and(Path::exists) => {
+            }
+            Err(error) => return Err(error),
+        }
+        if clock.now() > Time::ZERO + WITHIN {
+            let why = format!(
+                "another process has held {} for {WITHIN:?}: end it",
+                root.display()
+            );
+            return Err(io::Error::new(ErrorKind::TimedOut, why));
+        }
+        pause();
+    }
+}
+
+/// The lock is held for moments; there is no waiting for it with a deadline.
+fn pause() {
+    let millisecond = rustix::time::Timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    let _ = rustix::event::poll(&mut [], Some(&millisecond));
+}
+
+fn try_guard(root: &Path, how: FlockOperation) -> io::Result<Option<Guard>> {
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32;
+    let folder = OpenOptions::new().read(true).custom_flags(flags).open(root)?;
+    match flock(&folder, how) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let guard = Guard(folder);
+    // Who had it before may have removed the folder, and somebody else made it anew.
+    let same = fs::symlink_metadata(root)
+        .is_ok_and(|now| guard.0.metadata().is_ok_and(|was| was.ino() == now.ino()));
+    Ok(same.then_some(guard))
 }
 
 /// The folder of all jobs of this user.
@@ -70,7 +144,10 @@ pub fn root() -> PathBuf {
 
 /// The folders of all jobs of this user that live now.
 pub fn live() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = entries(&root()).filter(|path| !is_abandoned(path)).collect();
+    let root = root();
+    // A view for people: better without the guard than not at all.
+    let _guard = guard(&root, FlockOperation::NonBlockingLockShared, false);
+    let mut found: Vec<PathBuf> = entries(&root).filter(|path| !is_abandoned(path)).collect();
     found.sort();
     found
 }
@@ -93,7 +170,8 @@ fn lock_file(path: &Path) -> io::Result<File> {
 
 fn is_abandoned(path: &Path) -> bool {
     let lock = fs::OpenOptions::new().write(true).open(path.join("lock"));
-    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+    // Shared, so that two who look at the same time do not take each other for the owner.
+    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_ok())
 }
 
 fn sweep(root: &Path) {
@@ -110,9 +188,13 @@ fn is_private(path: &Path) -> bool {
 
 fn make_private(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_private(path) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && is_private(path) => Ok(()),
+        // Another job took it away since.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && fs::symlink_metadata(path).is_err() => {
+            Err(ErrorKind::NotFound.into())
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(io::Error::new(
+            ErrorKind::PermissionDenied,
             format!(
                 "{} is open to other users: remove it, or run `chmod 700` on it",
                 path.display()
@@ -138,5 +220,21 @@ mod tests {
         let paths = [first.path().to_owned(), second.path().to_owned()];
         drop((first, second));
         assert!(paths.iter().all(|path| !path.exists()));
+    }
+
+    #[test]
+    fn jobs_that_start_and_end_at_once_leave_each_other_alone() {
+        // JD-1
+        let cycles = |who: u64| {
+            for number in 0..100 {
+                let job = JobDir::create(JobId(0xfeed_1000_0000 + (who << 16) + number)).unwrap();
+                assert!(live().contains(&job.path().to_owned()) && job.path().join("lock").exists());
+            }
+        };
+        std::thread::scope(|scope| {
+            for who in 0..4 {
+                scope.spawn(move || cycles(who));
+            }
+        });
     }
 }

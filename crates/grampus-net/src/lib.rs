@@ -24,6 +24,7 @@ mod local;
 pub mod pipe;
 mod port;
 mod private;
+pub mod probe;
 mod proof;
 mod region;
 mod secret;

@@ -164,6 +164,10 @@ pub struct MemberView {
     pub worker: u64,
     /// Its place; the rank where members carry one rank each.
     pub slot: u32,
+    /// Its first rank in the newest generation; none where it is not in it.
+    pub rank: Option<u32>,
+    /// How many ranks it carries.
+    pub ranks: u32,
     /// Its process.
     pub pid: u32,
     /// Its host.
@@ -227,6 +231,11 @@ impl State {
         self.members.iter().map(|(worker, member)| (*worker, member.slot))
     }
 
+    /// How many members the job is to have.
+    pub fn wanted(&self) -> u32 {
+        self.options.size
+    }
+
     /// Members as shown to people, by slot.
     pub fn members(&self) -> Vec<MemberView> {
         let mut views: Vec<MemberView> = self
@@ -235,6 +244,8 @@ impl State {
             .map(|(worker, member)| MemberView {
                 worker: worker.0,
                 slot: member.slot,
+                rank: member.rank.map(|rank| rank.0),
+                ranks: member.ranks,
                 pid: member.pid,
                 host: member.host.clone(),
                 state: match member.status {

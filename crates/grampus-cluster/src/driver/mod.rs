@@ -22,7 +22,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 pub use board::{Board, Happened};
 pub use output::Line;
 pub(crate) use output::Lines;
-pub use status::{JobStatus, read_status};
+pub use status::{JobStatus, MemberStatus, read_status};
 
 use crate::coordinator::Options;
 use crate::jobdir::JobDir;

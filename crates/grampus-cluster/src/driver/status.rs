@@ -30,6 +30,8 @@ pub struct JobStatus {
     pub generation: u64,
     /// Where the logs of its ranks are.
     pub logs: PathBuf,
+    /// How many members it is to have.
+    pub wanted: u32,
     /// Its members.
     pub members: Vec<MemberStatus>,
 }
@@ -39,6 +41,10 @@ pub struct JobStatus {
 pub struct MemberStatus {
     /// Its place.
     pub slot: u32,
+    /// Its first rank; none where it is not in the newest generation.
+    pub rank: Option<u32>,
+    /// How many ranks it carries.
+    pub ranks: u32,
     /// Its process.
     pub pid: u32,
     /// Its host.
@@ -88,6 +94,8 @@ impl Header {
     fn status(&self, state: &State) -> JobStatus {
         let members = state.members().into_iter().map(|member| MemberStatus {
             slot: member.slot,
+            rank: member.rank,
+            ranks: member.ranks,
             pid: member.pid,
             host: member.host,
             state: member.state.to_owned(),
@@ -101,6 +109,7 @@ impl Header {
             why: state.why().to_owned(),
             generation: state.generation().number.0,
             logs: self.logs.clone(),
+            wanted: state.wanted(),
             members: members.collect(),
         }
     }

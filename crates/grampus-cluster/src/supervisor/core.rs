@@ -15,7 +15,7 @@ use super::control::Control;
 use super::logs::{Logs, Read};
 use super::message::{Configure, Launch, Order, Report, Stream};
 use super::{SupervisorError, tree};
-use crate::host;
+use crate::{host, jobdir};
 
 /// How long the first order may take; the driver writes it before anything else.
 const CONFIGURE_WITHIN: Duration = Duration::from_secs(30);
@@ -408,8 +408,7 @@ impl Supervisor {
         tree::kill_descendants(END_WITHIN);
         if let Some(folder) = &self.configure.remove {
             // Whoever is left of driver and supervisor removes it; the other one finds it gone.
-            let _ = fs::remove_dir_all(folder);
-            let _ = folder.parent().map(fs::remove_dir);
+            jobdir::remove(folder);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! The `grampus` command.
 
 mod doctor;
+mod jobs;
 mod logs;
 mod run;
 mod status;
+mod table;
+mod terminal;
 
 use std::io;
 
