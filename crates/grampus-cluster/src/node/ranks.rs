@@ -1,7 +1,7 @@
 //! The ranks of one node: started together, ended together.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -280,20 +280,48 @@ impl Ranks {
         self.print(lines);
     }
 
-    /// A single rank needs no number before its lines.
     fn print(&self, lines: Vec<Line>) {
+        let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
         for line in lines {
-            let prefix = if self.world > 1 {
-                format!("[rank {}] ", line.rank)
-            } else {
-                String::new()
-            };
             // A closed console is no reason to end the ranks.
             let _ = match line.stream {
-                Stream::Out if self.plan.shown.0 => writeln!(std::io::stdout(), "{prefix}{}", line.text),
-                Stream::Err if self.plan.shown.1 => writeln!(std::io::stderr(), "{prefix}{}", line.text),
+                Stream::Out if self.plan.shown.0 => {
+                    writeln!(
+                        out,
+                        "{}{}",
+                        prefix(line.rank, self.world, coloured(&out)),
+                        line.text
+                    )
+                }
+                Stream::Err if self.plan.shown.1 => {
+                    writeln!(
+                        err,
+                        "{}{}",
+                        prefix(line.rank, self.world, coloured(&err)),
+                        line.text
+                    )
+                }
                 Stream::Out | Stream::Err => Ok(()),
             };
         }
     }
+}
+
+/// One colour a rank, in turn; none of them is red, which means an error elsewhere.
+const COLOURS: [u8; 5] = [36, 33, 35, 32, 34];
+
+/// What stands before a rank's line. A single rank needs no number.
+fn prefix(rank: u32, world: u32, coloured: bool) -> String {
+    match (world, coloured) {
+        (..=1, _) => String::new(),
+        (_, false) => format!("[rank {rank}] "),
+        (_, true) => format!(
+            "\x1b[{}m[rank {rank}]\x1b[0m ",
+            COLOURS[rank as usize % COLOURS.len()]
+        ),
+    }
+}
+
+fn coloured(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
