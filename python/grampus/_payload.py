@@ -58,13 +58,41 @@ def load(payload: _native.Payload) -> Any:
         return pickle.loads(inline[0], buffers=[bytearray(part) for part in inline[1:]])
     descriptor, length = memory
     try:
-        mapping = mmap.mmap(descriptor, length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        view = _map(descriptor, length)
     finally:
         os.close(descriptor)
-    view = memoryview(mapping)
     places = _places(lengths)
     stream, *buffers = (view[start : start + size] for start, size in zip(places, lengths, strict=True))
     return pickle.loads(stream, buffers=buffers)
+
+
+def _map(descriptor: int, length: int) -> memoryview:
+    """Map a memory file privately, for as long as anything made of it lives.
+
+    `mmap.mmap` would hold a descriptor for all that time (Python 3.13 can be told not to): a user who keeps
+    many results would run out of them.
+    """
+    import ctypes
+    import weakref
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_longlong,
+    )
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    address = libc.mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, descriptor, 0)
+    if address is None or address == ctypes.c_void_p(-1).value:
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot map {length} bytes: {os.strerror(number)}")
+    memory = (ctypes.c_ubyte * length).from_address(address)
+    weakref.finalize(memory, libc.munmap, address, length).atexit = False
+    return memoryview(memory).cast("B")
 
 
 def _places(lengths: Sequence[int]) -> list[int]:
