@@ -8,6 +8,8 @@ shows the output first. A task that wrote nothing costs nothing.
 from __future__ import annotations
 
 import array
+import contextlib
+import ctypes
 import fcntl
 import io
 import os
@@ -17,6 +19,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+_libc = ctypes.CDLL(None)
 
 
 class _Counted(io.FileIO):
@@ -47,18 +51,27 @@ class Output:
 
     def settle(self, task: int) -> bool:
         """Flush; where something was written since the last task, tell the supervisor and return True."""
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        flush()
         writes = sum(raw.writes for raw in self._raw)
-        wrote = writes != self._seen or any(_unread(raw.fileno()) for raw in self._raw)
+        wrote = writes != self._seen or any(map(_unread, (1, 2)))
         self._seen = writes
         if wrote:
             os.write(self._notice, task.to_bytes(8, "little"))
         return wrote
 
 
+def flush() -> None:
+    """Write what waits in buffers: Python's, and the one of C, which `os._exit` would drop."""
+    for stream in (sys.stdout, sys.stderr):
+        # The user may have closed it, or put another object there.
+        with contextlib.suppress(Exception):
+            stream.flush()
+    _libc.fflush(None)
+
+
 def _unread(descriptor: int) -> int:
     """Bytes in a pipe that nobody has read yet: output of subprocesses and of native code."""
     count = array.array("i", [0])
-    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    with contextlib.suppress(OSError):  # the user closed it, or put a file there
+        fcntl.ioctl(descriptor, termios.FIONREAD, count)
     return count[0]

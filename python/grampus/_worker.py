@@ -6,13 +6,10 @@ import contextlib
 import os
 import signal
 import sys
-import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from grampus import _native, _output, _payload, _threads
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from grampus import _exception, _native, _output, _payload, _threads
+from grampus.errors import NotPicklable
 
 # Errors that a rank typically meets because another one has gone.
 _CONSEQUENCES = (ConnectionError, EOFError)
@@ -63,9 +60,7 @@ def serve(introduction: Introduction) -> int:
 
 def leave(code: int) -> None:
     """End this process without running what the supervisor had registered for its own end."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # nobody is left to tell
-            stream.flush()
+    _output.flush()
     os._exit(code)
 
 
@@ -78,50 +73,55 @@ def _reseed() -> None:
 
 def _work(agent: _native.Agent, assignment: _native.Assignment, output: _output.Output) -> None:
     task = assignment.task
-    if not agent.begin(task):
-        agent.cancelled(task, False)
-        return
+    # What ends the task before `settle` has spoken is an interrupt, and interrupts come from being told.
+    told = True
     try:
         try:
+            if not agent.begin(task):
+                return agent.cancelled(task, False)
             os.environ.update(assignment.environment)
             function, args, kwargs = _payload.load(assignment.payload)
             value = function(*args, **kwargs)
-            answer = _payload.dump(value)
+            answer = _answer(function, value)
         finally:
-            agent.settle()
-    except KeyboardInterrupt:
-        agent.cancelled(task, output.settle(task))
+            told = agent.settle()
+    except (KeyboardInterrupt, SystemExit) as error:
+        if told:
+            agent.cancelled(task, output.settle(task))
+        elif isinstance(error, SystemExit):
+            _exit(error)
+        else:
+            _raised(agent, task, error, told, output)
     except BaseException as error:
-        _raised(agent, task, error, output)
+        _raised(agent, task, error, told, output)
     else:
         agent.returned(task, answer, output.settle(task))
 
 
-def _raised(agent: _native.Agent, task: int, error: BaseException, output: _output.Output) -> None:
-    text = "".join(traceback.format_exception(type(error), error, _own_frames_removed(error.__traceback__)))
-    consequence = isinstance(error, _CONSEQUENCES) or any(
-        words in str(error).lower() for words in _CONSEQUENCE_WORDS
-    )
+def _answer(function: Any, value: Any) -> _native.Payload:
     try:
-        payload: _native.Payload | None = _payload.dump(_bare(error))
-    except Exception:
-        payload = None  # the text says it all
-    agent.raised(task, type(error).__name__, str(error), text, consequence, payload, output.settle(task))
+        return _payload.dump(value)
+    except Exception as error:
+        from grampus import _explain
+
+        why = _explain.explain(value, f"the result of {_explain.describe(function)}")
+        raise NotPicklable(f"{why} ({error}): return something else, or save it to a file") from None
 
 
-def _bare(error: BaseException) -> BaseException:
-    """Tracebacks hold frames, which cannot travel; the text does instead."""
-    error.__traceback__ = None
-    return error
+def _exit(error: SystemExit) -> None:
+    """The function wants the end of its process, so that is what it gets; the log says where."""
+    code = error.code
+    with contextlib.suppress(Exception):  # the user may have closed the stream
+        print(_exception.text(error), file=sys.stderr, end="")
+    leave(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
-def _own_frames_removed(frames: TracebackType | None) -> TracebackType | None:
-    """The user's traceback starts in the user's code."""
-    while frames is not None and _is_ours(frames):
-        frames = frames.tb_next
-    return frames
-
-
-def _is_ours(frames: TracebackType) -> bool:
-    name: Any = frames.tb_frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.split(".")[0] == "grampus"
+def _raised(
+    agent: _native.Agent, task: int, error: BaseException, told: bool, output: _output.Output
+) -> None:
+    words, text = _exception.message(error), _exception.text(error)
+    consequence = (
+        told or isinstance(error, _CONSEQUENCES) or any(part in words.lower() for part in _CONSEQUENCE_WORDS)
+    )
+    payload = _exception.pack(error)
+    agent.raised(task, type(error).__name__, words, text, consequence, payload, output.settle(task))

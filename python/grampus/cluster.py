@@ -154,8 +154,8 @@ class Cluster:
                 f"{world} workers were asked for, the cluster has {self.workers}: "
                 f"stop it and start one with workers={world}"
             )
-        payload = _packed(function, args, kwargs)
-        task = native.submit(world, payload)
+        # No frame of a later traceback may hold on to the memory of the arguments, so they get no name here.
+        task = native.submit(world, _packed(function, args, kwargs))
         return self._results(native, self._wait(native, task))
 
     def _running(self) -> _native.Cluster:
@@ -194,7 +194,10 @@ class Cluster:
             return [_payload.load(payload) for payload in end.payloads]
         _console.show(native.take_lines())
         if end.kind == "raised":
-            raise _original(end)
+            error = _original(end)
+            # The traceback keeps this frame, which must not keep the memory in which the exception came.
+            del end
+            raise error
         if end.kind == "died":
             raise WorkerDied(end.text, end.rank, end.host, end.pid, end.exit_code)
         raise ClusterError(end.text)
@@ -287,19 +290,15 @@ def _why_not(
 
 def _original(end: _native.End) -> BaseException:
     """The worker's exception, with its traceback as the cause."""
-    from grampus import _payload
+    from grampus import _exception
 
     after = ""
     if end.folded:
         ranks = "1 other rank" if len(end.folded) == 1 else f"{len(end.folded)} other ranks"
         after = f"\n({ranks} failed after it)"
     text = f"rank {end.rank} on {end.host} (pid {end.pid})\n\n{end.traceback.rstrip()}{after}"
-    cause = WorkerTraceback(text, end.rank, end.host, end.pid, end.folded)
-    try:
-        sent = _payload.load(end.payloads[0])
-    except Exception:
-        sent = None  # its type cannot be made here
-    unsent = GrampusError(f"{end.text} (an exception that could not be sent)")
-    error = sent if isinstance(sent, BaseException) else unsent
-    error.__cause__ = cause
+    error = _exception.unpack(end.payloads[0]) if end.payloads else None
+    if error is None:
+        error = GrampusError(f"{end.text}\n(its type cannot be made in this process)")
+    error.__cause__ = WorkerTraceback(text, end.rank, end.host, end.pid, end.folded)
     return error

@@ -78,10 +78,12 @@ impl Agent {
         self.0.begin(TaskId(task))
     }
 
-    /// From now on nothing is interrupted; an interrupt that was on its way is raised here.
-    fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.settle();
-        py.check_signals()
+    /// From now on nothing is interrupted; an interrupt that was on its way is raised here. True where the
+    /// task was told to end.
+    fn settle(&self, py: Python<'_>) -> PyResult<bool> {
+        let told = self.0.settle();
+        py.check_signals()?;
+        Ok(told)
     }
 
     /// The task returned.

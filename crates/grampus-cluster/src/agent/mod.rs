@@ -97,6 +97,8 @@ pub(crate) enum Stage {
     Assigned(TaskId),
     CancelledEarly(TaskId),
     Running(TaskId),
+    /// It runs, and was told to end.
+    Cancelled,
 }
 
 pub(crate) type SharedStage = Arc<Mutex<Stage>>;
@@ -163,9 +165,9 @@ impl Agent {
         !cancelled
     }
 
-    /// From now on nothing may be cancelled. A cancel that came before has called `on_cancel` by then.
-    pub fn settle(&self) {
-        *lock(&self.stage) = Stage::Idle;
+    /// From now on nothing may be cancelled. True where a cancel came before; it has called `on_cancel` by then.
+    pub fn settle(&self) -> bool {
+        matches!(std::mem::take(&mut *lock(&self.stage)), Stage::Cancelled)
     }
 
     /// Hands over how a task ended. `wrote` says that there is output which the supervisor will report as

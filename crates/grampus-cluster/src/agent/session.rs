@@ -192,7 +192,10 @@ impl Session {
                 // Under the lock, so that the task cannot end between the look and the signal (AG-1).
                 let mut stage = lock(&self.stage);
                 match *stage {
-                    Stage::Running(running) if running == task => (self.introduction.on_cancel)(&why),
+                    Stage::Running(running) if running == task => {
+                        *stage = Stage::Cancelled;
+                        (self.introduction.on_cancel)(&why);
+                    }
                     Stage::Assigned(waiting) if waiting == task => *stage = Stage::CancelledEarly(task),
                     _ => {}
                 }
