@@ -13,14 +13,31 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from grampus import _native, _threads, _worker
+from grampus import _native, _output, _threads, _worker
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def main() -> None:
     """Serve the driver on standard input and output until it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Comes too if the driver ends while modules are imported, and nobody listens to it.
+    signal.signal(signal.SIGTERM, _leave)
     supervisor = _native.Supervisor.attach()
+    try:
+        _serve(supervisor)
+    finally:
+        supervisor.end()
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _serve(supervisor: _native.Supervisor) -> None:
     if supervisor.sys_path:
         sys.path[:] = supervisor.sys_path
     if supervisor.directory:
@@ -28,6 +45,8 @@ def main() -> None:
     # One thread while importing, so that no library starts a pool that forking would lose.
     _threads.set_variables(1)
     failed = _preload(["cloudpickle", *supervisor.preload])
+    # What a module printed must not wait in a buffer that every worker would inherit and write out.
+    _output.flush()
     forks, why = _may_fork()
     supervisor.ready(forks, "; ".join([why] * (not forks) + failed))
     # What is alive now is shared by all workers: moving it would copy its pages.
@@ -38,6 +57,8 @@ def main() -> None:
         if pid == 0:
             _become_worker(supervisor, entry)
         supervisor.adopt(pid)
+        # Its ends of the worker's pipes are for the worker alone.
+        del entry
     # Everything has ended; taking the interpreter apart module by module would only cost time.
     _worker.leave(0)
 
@@ -68,6 +89,8 @@ def _become_worker(supervisor: _native.Supervisor, entry: _native.Entry) -> None
     """Never returns: the rest of this stack belongs to the supervisor."""
     code = 1
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         notice = entry.enter()
         introduction = _worker.Introduction(
             join=supervisor.join,

@@ -104,6 +104,13 @@ impl Supervisor {
         }
     }
 
+    /// Ends every process that is left and removes the job's folder; a second call finds nothing.
+    fn end(&mut self) {
+        if let Some(inner) = &mut self.0 {
+            inner.end();
+        }
+    }
+
     /// In the parent, after a fork.
     fn adopt(&mut self, pid: u32) -> PyResult<()> {
         self.inner()?

@@ -15,7 +15,7 @@ use grampus_net::{Frame, Limits, pipe};
 
 use super::{LaunchEvent, Launcher};
 use crate::rankfile::broken_log;
-use crate::supervisor::{Configure, Launch, Order, Program, Report, kill_group};
+use crate::supervisor::{Configure, Launch, Order, Program, Report, kill_group, terminate_group};
 
 /// How long a supervisor may take to end everything and itself.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -42,6 +42,8 @@ pub struct HostPlan {
 struct Shared {
     /// Process of every worker that runs there.
     processes: BTreeMap<WorkerId, u32>,
+    /// Its supervisor takes orders. Until then it imports modules, and has started nobody.
+    ready: bool,
     /// The end was asked for: it is not a failure.
     closing: bool,
 }
@@ -58,6 +60,7 @@ struct Host {
 /// All hosts of a job.
 pub struct Hosts {
     hosts: Vec<Host>,
+    sink: Sink,
 }
 
 type Sink = Arc<dyn Fn(LaunchEvent) + Send + Sync>;
@@ -69,7 +72,10 @@ impl Hosts {
         sink: impl Fn(LaunchEvent) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let sink: Sink = Arc::new(sink);
-        let mut all = Self { hosts: Vec::new() };
+        let mut all = Self {
+            hosts: Vec::new(),
+            sink: Arc::clone(&sink),
+        };
         for plan in plans {
             let name = plan.name.clone();
             let host = start_host(plan, Arc::clone(&sink)).map_err(|error| {
@@ -128,14 +134,27 @@ impl Launcher for Hosts {
     }
 
     fn kill(&mut self, worker: WorkerId) {
+        let host = self.hosts.iter().find(|host| host.workers.contains(&worker));
+        if host.is_some_and(|host| !lock(&host.shared).ready) {
+            let why = "its host was still starting".to_owned();
+            (self.sink)(LaunchEvent::NotStarted { worker, why });
+        }
         self.order(|host| host.workers.contains(&worker), Order::Kill(worker));
     }
 
     fn close(&mut self) {
         for host in &mut self.hosts {
-            lock(&host.shared).closing = true;
-            // The end of its input tells the supervisor to end everything.
-            host.orders = None;
+            let mut shared = lock(&host.shared);
+            shared.closing = true;
+            let Some(orders) = host.orders.take() else {
+                continue;
+            };
+            let _ = orders.send(Order::End);
+            let gone = host.reader.as_ref().is_none_or(thread::JoinHandle::is_finished);
+            if !shared.ready && !gone {
+                // It is deep in the import of a module, and reads no orders.
+                terminate_group(host.process);
+            }
         }
         let clock = SystemClock::start();
         let end = clock.now() + CLOSE_WITHIN;
@@ -267,10 +286,13 @@ impl HostLink {
 
     fn tell(&self, report: Report) {
         let event = match report {
-            Report::Ready { note, .. } => LaunchEvent::Ready {
-                host: self.plan.name.clone(),
-                note,
-            },
+            Report::Ready { note, .. } => {
+                lock(&self.shared).ready = true;
+                LaunchEvent::Ready {
+                    host: self.plan.name.clone(),
+                    note,
+                }
+            }
             Report::Started { worker, pid } => {
                 lock(&self.shared).processes.insert(worker, pid);
                 LaunchEvent::Started { worker, pid }

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use grampus_core::{Clock, Exit, SystemClock, TaskId, Time, WorkerId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, set_child_subreaper, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, set_child_subreaper, set_parent_process_death_signal, waitpid,
+};
 
 use super::child::{self, Entry, Pipes};
 use super::control::Control;
 use super::logs::{Logs, Read};
 use super::message::{Configure, Launch, Order, Report, Stream};
+use super::signals::Signals;
 use super::{SupervisorError, tree};
 use crate::{host, jobdir};
 
@@ -52,12 +55,15 @@ pub struct Supervisor {
     heard: Time,
     spoke: Time,
     memory_kills: u64,
+    /// From when it is ready.
+    signals: Option<Signals>,
 }
 
 enum Wake {
     Control,
     Writable,
     Driver,
+    Told,
     Exit(WorkerId),
     Output(WorkerId, Stream),
     Notice(WorkerId),
@@ -87,6 +93,7 @@ impl Supervisor {
             heard: now,
             spoke: now,
             memory_kills: host::out_of_memory_kills(),
+            signals: None,
         })
     }
 
@@ -99,6 +106,10 @@ impl Supervisor {
     /// they are started as programs.
     pub fn ready(&mut self, forks: bool, note: String) -> Result<(), SupervisorError> {
         self.forks = forks;
+        self.signals = Some(Signals::catch()?);
+        // It follows the thread that started this process, which may end from now on; the loop watches the
+        // whole driver.
+        let _ = set_parent_process_death_signal(None);
         self.control.report(&Report::Ready { forks, note })
     }
 
@@ -107,6 +118,10 @@ impl Supervisor {
         loop {
             while let Some(order) = self.control.next_order()? {
                 self.heard = self.clock.now();
+                if matches!(order, Order::End) {
+                    self.end();
+                    return Ok(Next::End);
+                }
                 if let Some(entry) = self.obey(order)? {
                     return Ok(Next::Fork(entry));
                 }
@@ -135,7 +150,7 @@ impl Supervisor {
 
     fn obey(&mut self, order: Order) -> Result<Option<Entry>, SupervisorError> {
         match order {
-            Order::Configure(_) | Order::Alive => Ok(None),
+            Order::Configure(_) | Order::Alive | Order::End => Ok(None),
             Order::Kill(worker) => {
                 if let Some(child) = self.children.get(&worker) {
                     tree::kill_group(child.pid.as_raw_nonzero().get() as u32);
@@ -223,7 +238,7 @@ impl Supervisor {
         for wake in wakes {
             match wake {
                 Wake::Writable => self.control.flush(),
-                Wake::Driver => return Ok(false),
+                Wake::Driver | Wake::Told => return Ok(false),
                 Wake::Control if !self.control.fill() => return Ok(false),
                 Wake::Control => {}
                 Wake::Output(worker, stream) => drop(self.read(worker, stream)?),
@@ -254,6 +269,10 @@ impl Supervisor {
         if self.control.wants_to_write() {
             fds.push(PollFd::from_borrowed_fd(self.control.output(), PollFlags::OUT));
             wakes.push(Wake::Writable);
+        }
+        if let Some(signals) = &self.signals {
+            fds.push(PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN));
+            wakes.push(Wake::Told);
         }
         if let Some(driver) = &self.driver {
             fds.push(PollFd::new(driver, PollFlags::IN));
@@ -400,8 +419,8 @@ impl Supervisor {
         }
     }
 
-    /// The driver is gone or wants the end: nothing may be left (SU-1, SU-3).
-    fn end(&mut self) {
+    /// The driver is gone or wants the end: nothing may be left (SU-1, SU-3). A second call finds nothing.
+    pub fn end(&mut self) {
         for child in self.children.values() {
             tree::kill_group(child.pid.as_raw_nonzero().get() as u32);
         }
@@ -468,7 +487,12 @@ fn watch_driver(configure: &Configure) -> Result<Option<OwnedFd>, SupervisorErro
     };
     let parent = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get() as u32);
     match Pid::from_raw(driver as i32) {
-        Some(pid) if parent == Some(driver) => Ok(Some(child::watch(pid)?)),
+        Some(pid) if parent == Some(driver) => {
+            let watched = child::watch(pid)?;
+            set_parent_process_death_signal(Some(Signal::TERM))
+                .map_err(SupervisorError::system("ask for a parent-death signal"))?;
+            Ok(Some(watched))
+        }
         _ => Err(SupervisorError::NoDriver),
     }
 }

@@ -81,6 +81,9 @@ pub enum Order {
     Signal(WorkerId, i32),
     /// A sign of life, for supervisors that cannot see the driver's process.
     Alive,
+    /// End everything, then yourself. The end of input means the same, but a forked child of the driver may
+    /// hold that open.
+    End,
 }
 
 /// Standard output or standard error.

@@ -10,7 +10,8 @@
 //! - **SU-2** When it is killed with `kill -9`, its workers die with it (parent-death signal), and the
 //!   driver ends their process groups.
 //! - **SU-3** When the driver ends for whatever reason, the supervisor notices (end of input, and the
-//!   driver's pidfd, which no forked child of the driver can hold open) and does SU-1.
+//!   driver's pidfd, which no forked child of the driver can hold open) and does SU-1. Before it is ready,
+//!   while Python modules are imported, a parent-death signal (SIGTERM) stands in for that.
 //! - **SU-4** The end of a worker, or of one of its tasks, is reported after all output that came before it.
 
 mod child;
@@ -18,12 +19,13 @@ mod control;
 mod core;
 mod logs;
 mod message;
+mod signals;
 mod tree;
 
 pub use child::{Entry, Stdio};
 pub use core::{Next, Supervisor};
 pub use message::{Configure, Launch, Order, Program, Report, Stream};
-pub use tree::kill_group;
+pub use tree::{kill_group, terminate_group};
 
 /// Why a supervisor cannot go on.
 #[derive(Debug, thiserror::Error)]

@@ -14,6 +14,13 @@ pub fn kill_group(leader: u32) {
     }
 }
 
+/// Asks every process of a group to end.
+pub fn terminate_group(leader: u32) {
+    if let Some(group) = pid(leader) {
+        let _ = kill_process_group(group, Signal::TERM);
+    }
+}
+
 /// Ends every child of this process, and, as a subreaper inherits them, every child of theirs, until none
 /// is left (SU-1) or the time is up.
 pub(super) fn kill_descendants(within: Duration) {
