@@ -154,9 +154,14 @@ class Cluster:
                 f"{world} workers were asked for, the cluster has {self.workers}: "
                 f"stop it and start one with workers={world}"
             )
-        # No frame of a later traceback may hold on to the memory of the arguments, so they get no name here.
-        task = native.submit(world, _packed(function, args, kwargs))
-        return self._results(native, self._wait(native, task))
+        task: _native.Task | None = None
+        try:
+            # No frame of a later traceback may hold on to the memory of the arguments: they get no name.
+            task = native.submit(world, _packed(function, args, kwargs))
+            return self._results(native, self._wait(task))
+        finally:
+            if task is not None:
+                task.close()
 
     def _running(self) -> _native.Cluster:
         if self._native is None:
@@ -169,18 +174,18 @@ class Cluster:
         return self._native
 
     @staticmethod
-    def _wait(native: _native.Cluster, task: int) -> _native.End:
+    def _wait(task: _native.Task) -> _native.End:
         """Wait for the end of a task, showing output; Ctrl-C ends the task on every worker first."""
         interrupt: KeyboardInterrupt | None = None
         while True:
             try:
-                news = native.wait(task)
+                news = task.wait()
+                _console.show(news)
             except KeyboardInterrupt as error:
                 # Workers end within the cancel deadline, and the task with them; a second Ctrl-C as well.
                 interrupt = interrupt or error
-                native.cancel(task, "interrupted by the user")
+                task.cancel("interrupted by the user")
                 continue
-            _console.show(news)
             if news.end is not None:
                 if interrupt is not None:
                     raise interrupt

@@ -1,7 +1,8 @@
 //! The driver's side.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use grampus_cluster::driver::{self, Happened, TaskEnd};
@@ -20,9 +21,18 @@ const LOOK_UP: Duration = Duration::from_millis(50);
 #[pyclass(module = "grampus._native", frozen)]
 pub(crate) struct Cluster {
     inner: Mutex<Option<driver::Cluster>>,
-    board: std::sync::Arc<driver::Board>,
+    board: Arc<driver::Board>,
     #[pyo3(get)]
     job: String,
+}
+
+/// Something that workers do. Whoever loses it, for example to an interrupt, has ended it.
+#[pyclass(module = "grampus._native", frozen)]
+pub(crate) struct Task {
+    id: TaskId,
+    board: Arc<driver::Board>,
+    cancel: Box<dyn Fn(TaskId, &str) + Send + Sync>,
+    closed: AtomicBool,
 }
 
 /// How a task ended.
@@ -132,19 +142,17 @@ impl Cluster {
         )))
     }
 
-    /// Gives ranks 0 to `world` - 1 something to do; returns the task's id.
-    fn submit(&self, world: u32, payload: &Payload) -> PyResult<u64> {
+    /// Gives ranks 0 to `world` - 1 something to do.
+    fn submit(&self, world: u32, payload: &Payload) -> PyResult<Task> {
         match &*self.lock() {
-            Some(cluster) => Ok(cluster.submit(world, 0, payload.inner()).0),
+            Some(cluster) => Ok(Task {
+                id: cluster.submit(world, 0, payload.inner()),
+                board: Arc::clone(&self.board),
+                cancel: Box::new(cluster.canceller()),
+                closed: AtomicBool::new(false),
+            }),
             None => Err(GrampusError::new_err("the cluster was stopped")),
         }
-    }
-
-    /// Waits a moment for the end of a task or for output.
-    fn wait(&self, py: Python<'_>, task: u64) -> PyResult<News> {
-        let happened = py.detach(|| self.board.wait_task(TaskId(task), LOOK_UP));
-        py.check_signals()?;
-        news(py, happened)
     }
 
     /// Output that was not fetched yet.
@@ -152,16 +160,9 @@ impl Cluster {
         news(py, self.board.take_lines())
     }
 
-    /// Ends a task.
-    fn cancel(&self, task: u64, why: &str) {
-        if let Some(cluster) = &*self.lock() {
-            cluster.cancel(TaskId(task), why);
-        }
-    }
-
-    /// Why the cluster does not run any more, if so.
+    /// Why the cluster takes no more tasks, if so: it is over, or about to be.
     fn over(&self) -> Option<String> {
-        self.board.over()
+        self.board.ending()
     }
 
     /// Ends the job and everything that belongs to it; false if that took too long.
@@ -170,6 +171,34 @@ impl Cluster {
             Some(mut cluster) => cluster.stop(why, Duration::from_secs_f64(seconds)),
             None => true,
         })
+    }
+}
+
+#[pymethods]
+impl Task {
+    /// Waits a moment for the end or for output. The end is told again where the answer got lost: Python
+    /// raises KeyboardInterrupt between any two of its steps.
+    fn wait(&self, py: Python<'_>) -> PyResult<News> {
+        py.check_signals()?;
+        news(py, py.detach(|| self.board.look_at(self.id, LOOK_UP)))
+    }
+
+    /// Tells every rank to end it.
+    fn cancel(&self, why: &str) {
+        (self.cancel)(self.id, why);
+    }
+
+    /// Lets go of it, and cancels it if it runs.
+    fn close(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) && !self.board.forget(self.id) {
+            (self.cancel)(self.id, "nobody waits for it any more");
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -19,6 +19,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cluster::End>()?;
     module.add_class::<cluster::Line>()?;
     module.add_class::<cluster::News>()?;
+    module.add_class::<cluster::Task>()?;
     module.add_class::<payload::Payload>()?;
     module.add_class::<supervisor::Entry>()?;
     module.add_class::<supervisor::Supervisor>()?;

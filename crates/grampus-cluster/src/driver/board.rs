@@ -1,6 +1,6 @@
 //! Where the driver's thread leaves news for the user's thread.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,12 +22,16 @@ pub struct Board {
 #[derive(Default)]
 struct News {
     ended: HashMap<TaskId, TaskEnd>,
+    /// Tasks whose end nobody will ask for.
+    forgotten: HashSet<TaskId>,
     lines: VecDeque<Line>,
     skipped: u64,
     notes: Vec<String>,
     /// Ranks of the newest generation, once there is one.
     world: Option<u32>,
-    over: Option<String>,
+    /// Why it ends or has ended.
+    ending: Option<String>,
+    over: bool,
 }
 
 /// What a wait brought.
@@ -83,6 +87,26 @@ impl Board {
         found.unwrap_or_default()
     }
 
+    /// The same for a caller who may lose the answer, for example to Ctrl-C, and ask again: the end stays
+    /// until it is forgotten.
+    pub fn look_at(&self, task: TaskId, within: Duration) -> Happened {
+        let found = self.wait(within, |news| {
+            let end = news.ended.get(&task).cloned();
+            (end.is_some() || !news.lines.is_empty()).then(|| take(news, end))
+        });
+        found.unwrap_or_default()
+    }
+
+    /// Nobody will ask for the end of this task any more; true where it has ended.
+    pub fn forget(&self, task: TaskId) -> bool {
+        let mut news = self.lock();
+        let ended = news.ended.remove(&task).is_some();
+        if !ended {
+            news.forgotten.insert(task);
+        }
+        ended
+    }
+
     /// Output that nobody fetched yet.
     pub fn take_lines(&self) -> Happened {
         take(&mut self.lock(), None)
@@ -91,37 +115,50 @@ impl Board {
     /// Waits until everybody has joined (`Ok` with the number of ranks) or the job is over (`Err` with the reason); `None` when the
     /// time is up.
     pub fn wait_ready(&self, within: Duration) -> Option<Result<u32, String>> {
-        self.wait(within, |news| match (&news.over, news.world) {
-            (Some(why), _) => Some(Err(why.clone())),
-            (None, Some(world)) => Some(Ok(world)),
-            (None, None) => None,
+        self.wait(within, |news| match (news.over, news.world) {
+            (true, _) => Some(Err(news.ending.clone().unwrap_or_default())),
+            (false, Some(world)) => Some(Ok(world)),
+            (false, None) => None,
         })
     }
 
-    /// Why the job is over, if it is.
-    pub fn over(&self) -> Option<String> {
-        self.lock().over.clone()
+    /// Why the job takes no more tasks, if so: it is over, or about to be.
+    pub fn ending(&self) -> Option<String> {
+        self.lock().ending.clone()
     }
 
     pub(super) fn wait_over(&self, within: Duration) -> bool {
-        self.wait(within, |news| news.over.is_some().then_some(()))
-            .is_some()
+        self.wait(within, |news| news.over.then_some(())).is_some()
     }
 
     pub(super) fn set_ready(&self, world: u32) {
         self.tell(|news| news.world = Some(world));
     }
 
+    pub(super) fn set_ending(&self, why: &str) {
+        self.tell(|news| {
+            news.ending.get_or_insert_with(|| why.to_owned());
+        });
+    }
+
     pub(super) fn set_over(&self, why: &str) {
-        self.tell(|news| news.over = Some(why.to_owned()));
+        self.set_ending(why);
+        self.tell(|news| news.over = true);
     }
 
     pub(super) fn end(&self, task: TaskId, end: TaskEnd) {
-        self.tell(|news| drop(news.ended.insert(task, end)));
+        self.tell(|news| {
+            if !news.forgotten.remove(&task) {
+                news.ended.insert(task, end);
+            }
+        });
     }
 
     pub(super) fn refuse(&self, task: TaskId) {
-        let why = format!("the cluster is not running: {}", self.over().unwrap_or_default());
+        let why = format!(
+            "the cluster is not running: {}",
+            self.ending().unwrap_or_default()
+        );
         self.end(
             task,
             TaskEnd::Failed {

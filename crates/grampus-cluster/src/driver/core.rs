@@ -317,6 +317,10 @@ impl Core {
                     .sum(),
             );
         }
+        if matches!(answer.state.phase(), Phase::Stopping { .. } | Phase::Over) {
+            // Before the tasks hear of it: whoever does must not be given this cluster again.
+            self.board.set_ending(answer.state.why());
+        }
         self.state = Some(answer.state);
         self.stale_status |= !matches!(answer.transition, Transition::Heard | Transition::Idle);
         let refused = answer

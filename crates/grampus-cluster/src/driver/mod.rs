@@ -31,6 +31,7 @@ use crate::payload::Payload;
 use crate::rankfile::RankFiles;
 
 /// How a task ended.
+#[derive(Clone)]
 pub enum TaskEnd {
     /// What each rank returned, in order of rank.
     Returned(Vec<Payload>),
@@ -219,6 +220,17 @@ impl Cluster {
             task,
             why: why.to_owned(),
         });
+    }
+
+    /// The same, for a caller who outlives this handle.
+    pub fn canceller(&self) -> impl Fn(TaskId, &str) + Send + Sync + use<> {
+        let calls = self.calls.clone();
+        move |task, why| {
+            drop(calls.send(Call::Cancel {
+                task,
+                why: why.to_owned(),
+            }));
+        }
     }
 
     /// Something that ends the job, for another thread to call.
