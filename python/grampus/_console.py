@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from grampus._native import News
@@ -16,12 +17,22 @@ _COLOURS = (36, 33, 35, 32, 34)
 def show(news: News) -> None:
     """Print lines, each behind its rank. In a notebook they appear in the cell that runs."""
     for note in news.notes:
-        print(f"[grampus] {note}", file=sys.stderr)
+        _write(sys.stderr, f"[grampus] {note}")
     if news.skipped:
-        print(f"[grampus] {news.skipped} earlier lines are only in the log files", file=sys.stderr)
+        _write(sys.stderr, f"[grampus] {news.skipped} earlier lines are only in the log files")
     for line in news.lines:
         stream = sys.stderr if line.error else sys.stdout
-        print(f"{prefix(line.rank, _coloured(stream))} {line.text}", file=stream)
+        _write(stream, f"{prefix(line.rank, _coloured(stream))} {line.text}")
+
+
+def _write(stream: TextIO | None, line: str) -> None:
+    """Print a line. A console that is closed, or knows fewer letters, is no reason to end a run."""
+    with contextlib.suppress(OSError, ValueError):
+        try:
+            print(line, file=stream)
+        except UnicodeEncodeError:
+            encoding = getattr(stream, "encoding", None) or "ascii"
+            print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
 def prefix(rank: int, coloured: bool) -> str:

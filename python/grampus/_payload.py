@@ -4,8 +4,9 @@ A value is pickled once; large arrays inside it are left out of the pickle and w
 anonymous memory file, whose descriptor travels. The other side maps that file privately: no copy, and a
 worker that changes its array changes nobody else's.
 
-Layout: part 0 holds the lengths of the pickle and of every array. They follow as parts of their own, or,
-where there is much, one after the other in the memory file, each at a multiple of 64 bytes.
+Layout: a little travels as the pickle and then the arrays, each a part. Much is a memory file, with the
+number of its pieces as the only part: a table of their lengths, the pickle, the arrays, each at a multiple of
+64 bytes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Above this, one memory file is cheaper than copying through a socket.
 _INLINE = 64 * 1024
+# So do more pieces than this, however small.
+_INLINE_PIECES = 1000
 _ALIGNMENT = 64
 # What one call of writev takes (IOV_MAX).
 _PIECES = 1024
@@ -34,36 +37,38 @@ def dump(value: Any) -> _native.Payload:
 
     buffers: list[pickle.PickleBuffer] = []
     stream = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    pieces: list[bytes | memoryview] = [stream, *(buffer.raw() for buffer in buffers)]
-    lengths = [len(stream), *(memoryview(piece).nbytes for piece in pieces[1:])]
+    arrays = [buffer.raw() for buffer in buffers]
+    if len(stream) + sum(array.nbytes for array in arrays) <= _INLINE and len(arrays) < _INLINE_PIECES:
+        return _native.Payload([stream, *map(bytes, arrays)])
+    lengths = [len(stream), *(array.nbytes for array in arrays)]
     table = struct.pack(f"<{len(lengths)}Q", *lengths)
-    if sum(lengths) <= _INLINE:
-        return _native.Payload([table, stream, *(bytes(piece) for piece in pieces[1:])])
     descriptor = os.memfd_create("grampus", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        length = _write(descriptor, pieces, lengths)
+        length = _write(descriptor, [table, stream, *arrays])
     except BaseException:
         os.close(descriptor)
         raise
-    return _native.Payload([table], descriptor, length)
+    return _native.Payload([len(lengths).to_bytes(8, "little")], descriptor, length)
 
 
 def load(payload: _native.Payload) -> Any:
     """Make the value again."""
-    table, *inline = payload.parts
-    lengths = [length for (length,) in struct.iter_unpack("<Q", table)]
+    first, *rest = payload.parts
     memory = payload.memory()
     if memory is None:
         # Writable copies: an array that was sent must not come back read-only.
-        return pickle.loads(inline[0], buffers=[bytearray(part) for part in inline[1:]])
+        return pickle.loads(first, buffers=[bytearray(part) for part in rest])
     descriptor, length = memory
     try:
         view = _map(descriptor, length)
     finally:
         os.close(descriptor)
-    places = _places(lengths)
-    stream, *buffers = (view[start : start + size] for start, size in zip(places, lengths, strict=True))
-    return pickle.loads(stream, buffers=buffers)
+    table = 8 * int.from_bytes(first, "little")
+    end, pieces = _padded(table), []
+    for (size,) in struct.iter_unpack("<Q", view[:table]):
+        pieces.append(view[end : end + size])
+        end += _padded(size)
+    return pickle.loads(pieces[0], buffers=pieces[1:])
 
 
 def _map(descriptor: int, length: int) -> memoryview:
@@ -95,22 +100,18 @@ def _map(descriptor: int, length: int) -> memoryview:
     return memoryview(memory).cast("B")
 
 
-def _places(lengths: Sequence[int]) -> list[int]:
-    places, end = [], 0
-    for length in lengths:
-        places.append(end)
-        end += -(-length // _ALIGNMENT) * _ALIGNMENT
-    return places
+def _padded(length: int) -> int:
+    return -(-length // _ALIGNMENT) * _ALIGNMENT
 
 
-def _write(descriptor: int, pieces: Sequence[bytes | memoryview], lengths: Sequence[int]) -> int:
+def _write(descriptor: int, pieces: Sequence[bytes | memoryview]) -> int:
     """Write all pieces with their padding; the kernel allocates the pages, which is faster than faulting."""
-    padded: list[bytes | memoryview] = []
-    for piece, length in zip(pieces, lengths, strict=True):
-        padded.append(piece)
-        padded.append(bytes(-length % _ALIGNMENT))
-    waiting = [memoryview(piece).cast("B") for piece in padded if memoryview(piece).nbytes]
-    total = sum(piece.nbytes for piece in waiting)
+    waiting: list[memoryview] = []
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        padding = memoryview(bytes(_padded(view.nbytes) - view.nbytes))
+        waiting += [part for part in (view, padding) if part.nbytes]
+    total = sum(part.nbytes for part in waiting)
     first = 0
     while first < len(waiting):
         written = os.writev(descriptor, waiting[first : first + _PIECES])

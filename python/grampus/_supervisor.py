@@ -53,7 +53,11 @@ def _serve(supervisor: _native.Supervisor) -> None:
     gc.collect()
     gc.freeze()
     while (entry := supervisor.next()) is not None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            supervisor.give_up_fork(str(error))
+            continue
         if pid == 0:
             _become_worker(supervisor, entry)
         supervisor.adopt(pid)
@@ -69,7 +73,7 @@ def _preload(names: list[str]) -> list[str]:
     for name in names:
         try:
             importlib.import_module(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             failed.append(f"{name} could not be preloaded: {error}")
     return failed
 

@@ -31,7 +31,7 @@ class Introduction(NamedTuple):
 def main() -> None:
     """Serve as a worker that was started as a fresh process; descriptor 3 says for whom, 4 is for notices."""
     with os.fdopen(3) as secret:
-        join, worker, slot, host, threads, silent_after_ms, *path = secret.read().splitlines()
+        join, worker, slot, host, threads, silent_after_ms, *path = secret.read().split("\0")
     if path:
         sys.path[:] = path
     numbers = int(threads), int(silent_after_ms)
@@ -72,7 +72,7 @@ def _reseed() -> None:
 
 
 def _work(agent: _native.Agent, assignment: _native.Assignment, output: _output.Output) -> None:
-    task = assignment.task
+    task, worker = assignment.task, os.getpid()
     # What ends the task before `settle` has spoken is an interrupt, and interrupts come from being told.
     told = True
     try:
@@ -84,6 +84,9 @@ def _work(agent: _native.Agent, assignment: _native.Assignment, output: _output.
             value = function(*args, **kwargs)
             answer = _answer(function, value)
         finally:
+            if os.getpid() != worker:
+                # The function forked, and this is the child coming back: it speaks for no worker.
+                leave(0)
             told = agent.settle()
     except (KeyboardInterrupt, SystemExit) as error:
         if told:

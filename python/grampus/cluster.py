@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import shlex
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 # Modules that take long to import and start no thread: worth importing once, where the driver has them.
 _WORTH_PRELOADING = ("numpy", "torch")
+# More of anything, workers or seconds, is a slip of the pen.
+_MOST = 1_000_000_000
 # Everything of a cluster ends within this; longer means that the machine itself is in trouble.
 _STOP_WITHIN = 20.0
 
@@ -124,11 +128,11 @@ class Cluster:
                 address=address,
                 threads=_whole(threads, "threads", least=0),
                 preload=_preloaded() if preload is None else list(preload),
-                sys_path=[str(Path(entry).absolute()) for entry in sys.path],
+                sys_path=_search_path(),
                 directory=None if hosts else str(Path.cwd()),
                 log_dir=None if log_dir is None else str(Path(log_dir).absolute()),
-                start_timeout=start_timeout,
-                heartbeat_timeout=heartbeat_timeout,
+                start_timeout=_seconds(start_timeout, "start_timeout"),
+                heartbeat_timeout=_seconds(heartbeat_timeout, "heartbeat_timeout"),
             )
             try:
                 native.wait_ready(start_timeout + 1)
@@ -235,11 +239,23 @@ class Cluster:
 
 
 def _whole(value: Any, name: str, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, it is {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, it is {value}")
-    return value
+    if not least <= number <= _MOST:
+        raise ValueError(f"{name} must be at least {least} and at most {_MOST}, it is {number}")
+    return number
+
+
+def _seconds(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, it is {value!r}")
+    if not 0.1 <= value <= _MOST:
+        raise ValueError(f"{name} must be at least 0.1 and at most {_MOST} seconds, it is {value}")
+    return float(value)
 
 
 def _bootstrap(module: str) -> str:
@@ -249,11 +265,23 @@ def _bootstrap(module: str) -> str:
 
 
 def _supervisor(python: str) -> list[str]:
-    return [python, "-c", _bootstrap("_supervisor")]
+    return [python, *_flags(), "-c", _bootstrap("_supervisor")]
 
 
 def _worker(python: str) -> list[str]:
-    return [python, "-c", _bootstrap("_worker")]
+    return [python, *_flags(), "-c", _bootstrap("_worker")]
+
+
+def _flags() -> list[str]:
+    """The interpreter's own flags, as multiprocessing passes them on."""
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return flags
+
+
+def _search_path() -> list[str]:
+    """Where modules are found; a folder whose name is no text cannot be told to another process."""
+    entries = [str(Path(entry).absolute()) for entry in sys.path]
+    return [entry for entry in entries if entry.isprintable()]
 
 
 def _preloaded() -> list[str]:
@@ -267,7 +295,7 @@ def _environment_threads() -> int:
 
 
 def _title() -> str:
-    return shlex.join(sys.orig_argv)
+    return shlex.join(sys.orig_argv).encode(errors="replace").decode()
 
 
 def _packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Payload:

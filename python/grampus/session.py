@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +82,12 @@ def init(
 
 
 def _check_same(settings: dict[str, Any]) -> None:
+    """What is left at its default is not asked for, and so no other setting."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(init).parameters.items()}
     other = [
         f"{name}={_session.settings.get(name)!r}"
         for name, value in settings.items()
-        if value != _session.settings.get(name)
+        if value not in (_session.settings.get(name), defaults[name])
     ]
     if other:
         raise ClusterError(

@@ -33,7 +33,11 @@ impl JobDir {
         let path = root.join(job.to_string());
         make_private(&path)?;
         let lock = lock_file(&path)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            let why =
+                "a job of this very name and key runs on this host already: give it another `--rdzv-id`";
+            io::Error::new(ErrorKind::AlreadyExists, why)
+        })?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -138,8 +142,18 @@ pub fn root() -> PathBuf {
     {
         Some(runtime) => runtime.join("grampus"),
         // Not the temporary folder of the environment: its path may be too long for a socket.
-        None => PathBuf::from(format!("/tmp/grampus-{user}")),
+        None => own_folder(&format!("/tmp/grampus-{user}")),
     }
+}
+
+/// The first name that is ours or free: anybody can make a folder of the plain name in the common `/tmp`.
+fn own_folder(name: &str) -> PathBuf {
+    let plain = PathBuf::from(name);
+    let others = (2..10).map(|number| PathBuf::from(format!("{name}-{number}")));
+    let mut names = std::iter::once(plain.clone()).chain(others);
+    names
+        .find(|path| is_private(path) || fs::symlink_metadata(path).is_err())
+        .unwrap_or(plain)
 }
 
 /// The folders of all jobs of this user that live now.

@@ -58,7 +58,7 @@ const WORKER_MEMORY: u64 = 12 << 20;
 /// Descriptors that this process and the supervisor need besides those of the workers.
 const SPARE_FILES: u64 = 64;
 /// Descriptors that the supervisor holds for each worker.
-const FILES_PER_WORKER: u64 = 4;
+const FILES_PER_WORKER: u64 = 5;
 
 /// Can this host hold so many workers? If not, why, and what to do.
 ///
@@ -214,7 +214,7 @@ mod tests {
             memory: 1 << 40,
             open_files: 256,
         };
-        assert!(admit(48, &facts).is_ok());
-        assert!(admit(49, &facts).unwrap_err().contains("ulimit -n"));
+        assert!(admit(38, &facts).is_ok());
+        assert!(admit(39, &facts).unwrap_err().contains("ulimit -n"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tokio::sync::mpsc;
 
@@ -161,6 +162,16 @@ impl Receiver {
             inlet,
             label,
             limits: *limits,
+        }
+    }
+
+    /// A count of the bytes that have come, for whoever takes silence for death: a large frame is on its way for
+    /// longer than a peer may be silent. In memory frames come whole, and nothing is counted.
+    pub fn received(&self) -> Arc<AtomicU64> {
+        match &self.inlet {
+            Inlet::Memory(_) => Arc::default(),
+            Inlet::Unix(inbound) => inbound.received(),
+            Inlet::Tcp(inbound) => inbound.received(),
         }
     }
 

@@ -105,14 +105,6 @@ impl Memory {
         Ok(twin.into())
     }
 
-    /// The descriptor itself where this is the last clone, else a new one of the same memory.
-    pub fn into_owned(self) -> Result<OwnedFd, NetError> {
-        match Arc::try_unwrap(self.file) {
-            Ok(file) => Ok(file.into()),
-            Err(shared) => Ok(shared.try_clone().map_err(too_many_files)?.into()),
-        }
-    }
-
     /// Size in bytes.
     pub fn len(&self) -> u64 {
         self.len

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
@@ -34,6 +35,8 @@ pub(crate) struct Inbound<S> {
     open: Option<(Frame, Memory, u64)>,
     /// When what has begun must have arrived.
     deadline: Option<Instant>,
+    /// Bytes that have come.
+    received: Arc<AtomicU64>,
 }
 
 impl<S: Source> Inbound<S> {
@@ -43,7 +46,12 @@ impl<S: Source> Inbound<S> {
             decoder: Decoder::with_memory(limits),
             open: None,
             deadline: None,
+            received: Arc::default(),
         }
+    }
+
+    pub fn received(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.received)
     }
 
     pub async fn recv(&mut self, label: &Arc<str>, limits: &Limits) -> Result<Option<Frame>, NetError> {
@@ -71,7 +79,10 @@ impl<S: Source> Inbound<S> {
             match read {
                 Ok(0) if begun => return Err(closed(label, "in the middle of a frame")),
                 Ok(0) => return Ok(None),
-                Ok(count) => self.decoder.filled(count),
+                Ok(count) => {
+                    self.received.fetch_add(count as u64, Ordering::Relaxed);
+                    self.decoder.filled(count);
+                }
                 Err(source) => return Err(link_error(source, "cannot read from", label, limits)),
             }
             if self.open.is_some() {

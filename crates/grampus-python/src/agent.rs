@@ -20,10 +20,6 @@ pub(crate) struct Agent(agent::Agent);
 #[pyclass(module = "grampus._native", frozen, get_all)]
 pub(crate) struct Assignment {
     task: u64,
-    rank: u32,
-    world_size: u32,
-    local_rank: u32,
-    local_world_size: u32,
     environment: Vec<(&'static str, String)>,
     payload: Py<Payload>,
 }
@@ -143,10 +139,6 @@ fn assigned(py: Python<'_>, assignment: agent::Assignment) -> PyResult<Assignmen
     let place = places.swap_remove(0);
     Ok(Assignment {
         task: task.id.0,
-        rank: place.rank,
-        world_size: place.world_size,
-        local_rank: place.local_rank,
-        local_world_size: place.local_world_size,
         environment: place.environment(task.restarts),
         payload: Py::new(py, Payload::new(payload))?,
     })

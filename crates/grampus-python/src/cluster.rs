@@ -31,9 +31,12 @@ pub(crate) struct Cluster {
 pub(crate) struct Task {
     id: TaskId,
     board: Arc<driver::Board>,
-    cancel: Box<dyn Fn(TaskId, &str) + Send + Sync>,
+    cancel: Cancel,
     closed: AtomicBool,
 }
+
+/// Ends a task, for a reason.
+type Cancel = Box<dyn Fn(TaskId, &str) + Send + Sync>;
 
 /// How a task ended.
 #[pyclass(module = "grampus._native", frozen, get_all)]
@@ -49,7 +52,6 @@ pub(crate) struct End {
     pid: u32,
     exit_code: Option<i32>,
     traceback: String,
-    type_name: String,
     folded: Vec<u32>,
 }
 
@@ -115,8 +117,8 @@ impl Cluster {
             sys_path,
             directory,
             log_dir,
-            join_within: Duration::from_secs_f64(start_timeout),
-            silent_after: Duration::from_secs_f64(heartbeat_timeout),
+            join_within: seconds(start_timeout)?,
+            silent_after: seconds(heartbeat_timeout)?,
         };
         let cluster = py.detach(|| launch::start(spec))?;
         let (board, job) = (cluster.board_handle(), cluster.job().to_string());
@@ -167,7 +169,9 @@ impl Cluster {
 
     /// Ends the job and everything that belongs to it; false if that took too long.
     fn stop(&self, py: Python<'_>, why: &str, seconds: f64) -> bool {
-        py.detach(|| match self.lock().take() {
+        // Taken first: the lock must not be held while others ask.
+        let cluster = self.lock().take();
+        py.detach(|| match cluster {
             Some(mut cluster) => cluster.stop(why, Duration::from_secs_f64(seconds)),
             None => true,
         })
@@ -202,6 +206,11 @@ impl Drop for Task {
     }
 }
 
+/// Python has checked it; a panic would be the worse answer all the same.
+fn seconds(value: f64) -> Result<Duration> {
+    Ok(Duration::try_from_secs_f64(value).map_err(std::io::Error::other)?)
+}
+
 fn news(py: Python<'_>, happened: Happened) -> PyResult<News> {
     let line = |line: driver::Line| {
         Py::new(
@@ -232,7 +241,6 @@ fn ended(py: Python<'_>, end: TaskEnd) -> PyResult<End> {
         pid: 0,
         exit_code: None,
         traceback: String::new(),
-        type_name: String::new(),
         folded: Vec::new(),
     };
     match end {
@@ -259,9 +267,8 @@ fn describe(answer: &mut End, failure: TaskFailure) {
             answer.folded = folded.into_iter().map(|rank| rank.0).collect();
             answer.kind = "died";
             match first.failure {
-                Failure::Raised { kind, traceback, .. } => {
+                Failure::Raised { traceback, .. } => {
                     answer.kind = "raised";
-                    answer.type_name = kind;
                     answer.traceback = traceback;
                 }
                 Failure::Exited { exit, .. } => answer.exit_code = Some(exit.code()),

@@ -118,6 +118,13 @@ impl Supervisor {
             .map_err(|error| Error::from(error).into())
     }
 
+    /// The fork that was wanted failed.
+    fn give_up_fork(&mut self, why: &str) -> PyResult<()> {
+        self.inner()?
+            .give_up_fork(why)
+            .map_err(|error| Error::from(error).into())
+    }
+
     /// In the child, after a fork: lets go of all that belongs to the supervisor.
     fn abandon(&mut self) {
         self.0 = None;

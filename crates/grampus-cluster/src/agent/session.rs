@@ -1,6 +1,7 @@
 //! The agent's thread: one connection, from joining to the end.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use super::{AgentError, Assignment, Done, Introduction, SharedStage, Stage, Way, Work, lock};
 use crate::host;
 use crate::payload::Payload;
+
+/// A coordinator on this host is watched by the supervisor, not by the clock.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 type Joined = mpsc::Sender<Result<(), AgentError>>;
 
@@ -47,6 +51,8 @@ struct Session {
     introduction: Introduction,
     sender: Sender,
     frames: UnboundedReceiver<Result<Option<Frame>, NetError>>,
+    /// Bytes that have come, whole frames or not.
+    received: Arc<AtomicU64>,
     work: mpsc::Sender<Work>,
     stage: SharedStage,
     /// The coordinator's process cannot be seen from here, so its silence counts.
@@ -71,6 +77,7 @@ impl Session {
         let Link {
             sender, mut receiver, ..
         } = link;
+        let received = receiver.received();
         let (frames_in, frames) = unbounded_channel();
         // A task of its own: a read that was given up half-way could lose a frame.
         tokio::spawn(async move {
@@ -86,6 +93,7 @@ impl Session {
             introduction,
             sender,
             frames,
+            received,
             work,
             stage,
             remote,
@@ -152,17 +160,20 @@ impl Session {
         let silent_after = self.introduction.silent_after;
         let mut beat = interval((silent_after / 6).max(Duration::from_millis(1)));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
+        let (mut heard, mut bytes) = (Instant::now(), 0);
         loop {
-            let patience = if self.remote {
-                silent_after
-            } else {
-                Duration::from_secs(365 * 24 * 3600)
-            };
+            let patience = if self.remote { silent_after } else { NEVER };
             tokio::select! {
                 frame = timeout_at(heard + patience, self.frames.recv()) => {
+                    let before = std::mem::replace(&mut bytes, self.received.load(Ordering::Relaxed));
                     heard = Instant::now();
-                    let frame = frame.map_err(|_| format!("it was silent for {:.1} s", silent_after.as_secs_f64()))?;
+                    let Ok(frame) = frame else {
+                        if before == bytes {
+                            return Err(format!("it was silent for {:.1} s", silent_after.as_secs_f64()));
+                        }
+                        // A large frame is on its way.
+                        continue;
+                    };
                     let frame = frame.unwrap_or(Ok(None)).map_err(|error| error.to_string())?;
                     let frame = frame.ok_or("it closed the connection")?;
                     if self.hear(frame).await.map_err(|error| error.to_string())? {
@@ -209,7 +220,6 @@ impl Session {
     }
 
     async fn assign(&mut self, task: Task, payload: Payload) -> Result<(), NetError> {
-        self.reserve()?;
         let worker = self.introduction.worker;
         let generation = self.generation.clone().unwrap_or_default();
         let seat = generation.members.iter().find(|seat| seat.worker == worker);
@@ -226,7 +236,8 @@ impl Session {
                     places,
                     payload,
                 })));
-                Ok(())
+                // While the task runs: ports for the next one.
+                self.reserve()
             }
             Err(error) => {
                 let failure = Failure::NotStarted {

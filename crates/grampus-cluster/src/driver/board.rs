@@ -11,6 +11,9 @@ use super::output::Line;
 
 /// Lines kept for a user's thread that does not fetch them; older ones are in the log files.
 const KEPT_LINES: usize = 10_000;
+const KEPT_BYTES: usize = 16 << 20;
+/// Notes kept for it; a stranger who knocks at the door all day must not fill the memory.
+const KEPT_NOTES: usize = 10;
 
 /// News: ends of tasks, lines of output, and whether the job is ready or over.
 #[derive(Default)]
@@ -25,13 +28,27 @@ struct News {
     /// Tasks whose end nobody will ask for.
     forgotten: HashSet<TaskId>,
     lines: VecDeque<Line>,
+    bytes: usize,
     skipped: u64,
     notes: Vec<String>,
+    more_notes: u64,
     /// Ranks of the newest generation, once there is one.
     world: Option<u32>,
     /// Why it ends or has ended.
     ending: Option<String>,
     over: bool,
+}
+
+impl News {
+    /// The end of a task that can have no other any more: everything is over.
+    fn lost(&self) -> Option<TaskEnd> {
+        let why = self.ending.clone().unwrap_or_default();
+        let failure = TaskFailure::Cluster { why };
+        self.over.then_some(TaskEnd::Failed {
+            failure,
+            raised: None,
+        })
+    }
 }
 
 /// What a wait brought.
@@ -81,7 +98,7 @@ impl Board {
     /// Waits for the end of a task or for output, whichever comes first.
     pub fn wait_task(&self, task: TaskId, within: Duration) -> Happened {
         let found = self.wait(within, |news| {
-            let end = news.ended.remove(&task);
+            let end = news.ended.remove(&task).or_else(|| news.lost());
             (end.is_some() || !news.lines.is_empty()).then(|| take(news, end))
         });
         found.unwrap_or_default()
@@ -91,7 +108,7 @@ impl Board {
     /// until it is forgotten.
     pub fn look_at(&self, task: TaskId, within: Duration) -> Happened {
         let found = self.wait(within, |news| {
-            let end = news.ended.get(&task).cloned();
+            let end = news.ended.get(&task).cloned().or_else(|| news.lost());
             (end.is_some() || !news.lines.is_empty()).then(|| take(news, end))
         });
         found.unwrap_or_default()
@@ -169,7 +186,10 @@ impl Board {
     }
 
     pub(super) fn add_note(&self, note: String) {
-        self.tell(|news| news.notes.push(note));
+        self.tell(|news| match news.notes.len() {
+            ..KEPT_NOTES => news.notes.push(note),
+            _ => news.more_notes += 1,
+        });
     }
 
     pub(super) fn add_lines(&self, lines: Vec<Line>) {
@@ -177,19 +197,30 @@ impl Board {
             return;
         }
         self.tell(|news| {
+            news.bytes += lines.iter().map(|line| line.text.len()).sum::<usize>();
             news.lines.extend(lines);
-            let surplus = news.lines.len().saturating_sub(KEPT_LINES);
-            news.lines.drain(..surplus);
-            news.skipped += surplus as u64;
+            while news.lines.len() > KEPT_LINES || news.bytes > KEPT_BYTES {
+                let Some(line) = news.lines.pop_front() else { break };
+                news.bytes -= line.text.len();
+                news.skipped += 1;
+            }
         });
     }
 }
 
 fn take(news: &mut News, end: Option<TaskEnd>) -> Happened {
+    news.bytes = 0;
+    let mut notes = std::mem::take(&mut news.notes);
+    if news.more_notes > 0 {
+        notes.push(format!(
+            "and {} more like these",
+            std::mem::take(&mut news.more_notes)
+        ));
+    }
     Happened {
         lines: news.lines.drain(..).collect(),
         skipped: std::mem::take(&mut news.skipped),
-        notes: std::mem::take(&mut news.notes),
+        notes,
         end,
     }
 }

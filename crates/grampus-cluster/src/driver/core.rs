@@ -135,6 +135,9 @@ impl Core {
         for (worker, task, finished) in self.held.expired(self.clock.now()) {
             self.finished(worker, task, finished);
         }
+        for worker in self.links.heard() {
+            self.feed(Input::Heard(worker));
+        }
         while self.feed(Input::Tick) != Transition::Idle && !self.is_over() {}
         let now = self.clock.now();
         if now.since(self.last_beat) >= self.beat_every {
@@ -281,7 +284,8 @@ impl Core {
             ports,
             payload,
         } = finished;
-        if let Some(rank) = self.rank_of(worker) {
+        let wanted = self.payloads.contains_key(&task);
+        if let Some(rank) = self.rank_of(worker).filter(|_| wanted) {
             self.results.entry(task).or_default().insert(rank, payload);
         }
         self.feed(Input::Finished {

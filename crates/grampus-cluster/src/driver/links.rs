@@ -2,11 +2,14 @@
 //! nobody else.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use grampus_core::{Join, ToCoordinator, ToWorker, WorkerId};
 use grampus_net::{Frame, Link, Listener, NetError, Receiver, TransportKind};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -46,6 +49,8 @@ pub(super) struct Outbox {
     frames: UnboundedSender<Frame>,
     writer: JoinHandle<()>,
     remote: bool,
+    /// Bytes that have come, and how many there were at the last look.
+    received: (Arc<AtomicU64>, u64),
 }
 
 /// The connections of all members.
@@ -135,6 +140,16 @@ impl Links {
         }
     }
 
+    /// Members that sent something since the last call, be it a part of a large frame.
+    pub(super) fn heard(&mut self) -> Vec<WorkerId> {
+        let grown = self.open.iter_mut().filter_map(|(worker, (_, outbox))| {
+            let (count, before) = &mut outbox.received;
+            let now = count.load(Ordering::Relaxed);
+            (std::mem::replace(before, now) != now).then_some(*worker)
+        });
+        grown.collect()
+    }
+
     pub(super) fn close(&mut self, worker: WorkerId) {
         if let Some((_, outbox)) = self.open.remove(&worker) {
             self.closing.push(outbox.close());
@@ -177,9 +192,12 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>) 
         peer,
     } = connection;
     let (frames, mut queue) = unbounded_channel::<Frame>();
+    let received = (receiver.received(), 0);
+    let (tell, torn) = oneshot::channel();
     let writer = tokio::spawn(async move {
         while let Some(frame) = queue.recv().await {
-            if sender.send(frame).await.is_err() {
+            if let Err(error) = sender.send(frame).await {
+                let _ = tell.send(error.to_string());
                 return;
             }
         }
@@ -203,13 +221,18 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>) 
                 frames,
                 writer,
                 remote,
+                received,
             },
         })
         .is_err()
     {
         return;
     }
-    let why = listen_to(&mut receiver, link, worker, &events).await;
+    let why = tokio::select! {
+        why = listen_to(&mut receiver, link, worker, &events) => why,
+        // What cannot be written ends the connection too; a writer that was closed in order says nothing.
+        Ok(why) = torn => why,
+    };
     let _ = events.send(LinkEvent::Lost { link, worker, why });
 }
 

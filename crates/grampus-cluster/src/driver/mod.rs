@@ -113,7 +113,6 @@ pub struct Cluster {
     board: Arc<Board>,
     thread: Option<thread::JoinHandle<()>>,
     next_task: AtomicU64,
-    join: Option<JoinString>,
     job: JobId,
     /// A forked child of the driver has a copy of this, and no thread behind it.
     pid: u32,
@@ -142,11 +141,16 @@ impl Cluster {
             Some(identity) => identity,
             None => (random_job()?, random_key()?),
         };
-        let dir = JobDir::create(job)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let listener = runtime.block_on(listen(&plan.listen, &dir, job, &key))?;
+        // The address first: where it is taken, another node is node 0, and this one leaves no trace.
+        let on_network = runtime.block_on(listen_tcp(&plan.listen, job, &key))?;
+        let dir = JobDir::create(job)?;
+        let listener = match (on_network, &plan.listen) {
+            (None, Listen::Unix) => Some(runtime.block_on(listen_unix(&dir, job, &key))?),
+            (listener, _) => listener,
+        };
         let join = listener.as_ref().map(|(_, address)| JoinString {
             job,
             key,
@@ -162,20 +166,22 @@ impl Cluster {
         };
         let launcher = make_launcher(setup, Box::new(move |event| drop(sink.send(Call::Launch(event)))))?;
         let board = Arc::new(Board::default());
-        let shared = Arc::clone(&board);
+        let (shared, fallen) = (Arc::clone(&board), Arc::clone(&board));
         let header = status::Header::new(job, &plan.title, &logs);
         let files = plan.writes_logs.then(|| RankFiles::new(logs.clone()));
         let core = core::Core::new(plan.options, launcher, shared, header, dir, files);
         let listener = listener.map(|(listener, _)| listener);
         let thread = thread::Builder::new()
             .name("grampus-driver".to_owned())
-            .spawn(move || runtime.block_on(core.run(listener, queue)))?;
+            .spawn(move || {
+                let _fallen = Fallen(fallen);
+                runtime.block_on(core.run(listener, queue));
+            })?;
         Ok(Self {
             calls,
             board,
             thread: Some(thread),
             next_task: AtomicU64::new(1),
-            join,
             job,
             pid: std::process::id(),
         })
@@ -184,11 +190,6 @@ impl Cluster {
     /// The job's id.
     pub fn job(&self) -> JobId {
         self.job
-    }
-
-    /// What a process needs to join; a secret.
-    pub fn join_string(&self) -> Option<&JoinString> {
-        self.join.as_ref()
     }
 
     /// Adds a member that is connected already, for example from this very process.
@@ -260,6 +261,16 @@ impl Cluster {
     }
 }
 
+/// Whoever waits must hear of it even if the driver's own thread panics.
+struct Fallen(Arc<Board>);
+
+impl Drop for Fallen {
+    fn drop(&mut self) {
+        self.0
+            .set_over("the driver's thread failed; standard error says where");
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.thread.is_some() && self.pid == std::process::id() {
@@ -268,38 +279,36 @@ impl Drop for Cluster {
     }
 }
 
-async fn listen(
+async fn listen_unix(dir: &JobDir, job: JobId, key: &JobKey) -> Result<(Listener, Address), NetError> {
+    let listener = Listener::unix(&dir.socket(), job, key.clone(), &Limits::default()).await?;
+    Ok((listener, Address::Unix(dir.socket())))
+}
+
+async fn listen_tcp(
     listen: &Listen,
-    dir: &JobDir,
     job: JobId,
     key: &JobKey,
-) -> Result<Option<(Listener, Address)>, ClusterError> {
-    let limits = Limits::default();
-    match listen {
-        Listen::Nowhere => Ok(None),
-        Listen::Unix => {
-            let listener = Listener::unix(&dir.socket(), job, key.clone(), &limits).await?;
-            Ok(Some((listener, Address::Unix(dir.socket()))))
-        }
-        Listen::Tcp {
-            bind,
+) -> Result<Option<(Listener, Address)>, NetError> {
+    let Listen::Tcp {
+        bind,
+        port,
+        advertise,
+    } = listen
+    else {
+        return Ok(None);
+    };
+    let bind = if bind.contains(':') {
+        format!("[{bind}]:{port}")
+    } else {
+        format!("{bind}:{port}")
+    };
+    let listener = Listener::tcp(&bind, job, key.clone(), &Limits::default()).await?;
+    let port = listener.local_addr().map_or(*port, |address| address.port());
+    Ok(Some((
+        listener,
+        Address::Tcp {
+            host: advertise.clone(),
             port,
-            advertise,
-        } => {
-            let bind = if bind.contains(':') {
-                format!("[{bind}]:{port}")
-            } else {
-                format!("{bind}:{port}")
-            };
-            let listener = Listener::tcp(&bind, job, key.clone(), &limits).await?;
-            let port = listener.local_addr().map_or(*port, |address| address.port());
-            Ok(Some((
-                listener,
-                Address::Tcp {
-                    host: advertise.clone(),
-                    port,
-                },
-            )))
-        }
-    }
+        },
+    )))
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use grampus_core::{Clock, Exit, SystemClock, WorkerId};
+use grampus_core::{Clock, Exit, SystemClock, Time, WorkerId};
 use grampus_net::{Frame, Limits, pipe};
 
 use super::{LaunchEvent, Launcher};
@@ -19,6 +19,8 @@ use crate::supervisor::{Configure, Launch, Order, Program, Report, kill_group, t
 
 /// How long a supervisor may take to end everything and itself.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How long the last words of a supervisor that has ended may take to arrive.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
 /// Last bytes of a supervisor's own standard error that are kept for its error message.
 const STDERR_TAIL: usize = 4096;
 
@@ -168,7 +170,7 @@ impl Launcher for Hosts {
             if !reader.is_finished() {
                 kill_group(host.process);
             }
-            let _ = reader.join();
+            // A thread that still reads ends when the other end is closed; nobody waits for that.
         }
     }
 }
@@ -202,18 +204,24 @@ fn start_host(plan: HostPlan, sink: Sink) -> io::Result<Host> {
     };
     let (orders, queue) = mpsc::channel();
     let _ = orders.send(Order::Configure(Box::new(plan.configure.clone())));
-    let beat = Duration::from_millis(plan.configure.silent_after_ms / 6);
+    // A supervisor on this host watches this process itself.
+    let beat = match plan.configure.driver {
+        Some(_) => Duration::from_secs(3600),
+        None => Duration::from_millis(plan.configure.silent_after_ms / 6),
+    };
     let shared = Arc::new(Mutex::new(Shared::default()));
     spawn("grampus-orders", move || write_orders(stdin, &queue, beat))?;
-    let words = thread::Builder::new()
-        .name("grampus-stderr".to_owned())
-        .spawn(move || keep_tail(stderr))?;
+    let words = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&words);
+    let listener = spawn("grampus-stderr", move || keep_tail(stderr, &kept))?;
     let link = HostLink {
         plan: plan.clone(),
         shared: Arc::clone(&shared),
         sink,
     };
-    let reader = spawn("grampus-reports", move || link.run(child, stdout, words))?;
+    let reader = spawn("grampus-reports", move || {
+        link.run(child, stdout, &words, &listener);
+    })?;
     Ok(Host {
         plan,
         shared,
@@ -245,14 +253,14 @@ fn write_orders(mut stdin: ChildStdin, queue: &mpsc::Receiver<Order>, beat: Dura
 }
 
 /// A supervisor's own words: shown only if it breaks.
-fn keep_tail(mut stderr: ChildStderr) -> String {
-    let (mut tail, mut bytes) = (Vec::new(), [0; 4096]);
+fn keep_tail(mut stderr: ChildStderr, words: &Mutex<Vec<u8>>) {
+    let mut bytes = [0; 4096];
     while let Ok(length @ 1..) = stderr.read(&mut bytes) {
+        let mut tail = words.lock().unwrap_or_else(PoisonError::into_inner);
         tail.extend_from_slice(&bytes[..length]);
         let surplus = tail.len().saturating_sub(STDERR_TAIL);
         tail.drain(..surplus);
     }
-    String::from_utf8_lossy(&tail).trim().to_owned()
 }
 
 /// The reading side of one host.
@@ -263,7 +271,13 @@ struct HostLink {
 }
 
 impl HostLink {
-    fn run(self, mut child: Child, mut stdout: ChildStdout, words: thread::JoinHandle<String>) {
+    fn run(
+        self,
+        mut child: Child,
+        mut stdout: ChildStdout,
+        words: &Mutex<Vec<u8>>,
+        listener: &thread::JoinHandle<()>,
+    ) {
         let broken = loop {
             match pipe::read_frame(&mut stdout, &Limits::default()) {
                 Ok(Some(frame)) => match frame.read::<Report>() {
@@ -280,8 +294,13 @@ impl HostLink {
         }
         drop(stdout);
         let status = child.wait();
-        let words = words.join().unwrap_or_default();
-        self.end(broken, status, &words);
+        // Somebody else, such as a shared ssh connection, may hold its standard error open for ever.
+        let clock = SystemClock::start();
+        while !listener.is_finished() && clock.now().since(Time::ZERO) < LAST_WORDS_WITHIN {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        self.end(broken, status, String::from_utf8_lossy(&words).trim());
     }
 
     fn tell(&self, report: Report) {

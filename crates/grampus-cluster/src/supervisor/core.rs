@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use crate::{host, jobdir};
 const CONFIGURE_WITHIN: Duration = Duration::from_secs(30);
 /// A pipe holds 64 KiB, one read takes as much; a read may return early at the end of the buffer.
 const FULL_PIPE_READS: u32 = 4;
+/// How often orphans that have ended are waited for.
+const REAP_EVERY: Duration = Duration::from_secs(1);
 /// How long killed processes may take to be gone.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -54,6 +56,7 @@ pub struct Supervisor {
     clock: SystemClock,
     heard: Time,
     spoke: Time,
+    reaped: Time,
     memory_kills: u64,
     /// From when it is ready.
     signals: Option<Signals>,
@@ -92,6 +95,7 @@ impl Supervisor {
             clock,
             heard: now,
             spoke: now,
+            reaped: now,
             memory_kills: host::out_of_memory_kills(),
             signals: None,
         })
@@ -106,6 +110,8 @@ impl Supervisor {
     /// they are started as programs.
     pub fn ready(&mut self, forks: bool, note: String) -> Result<(), SupervisorError> {
         self.forks = forks;
+        // While modules were imported nobody listened.
+        self.heard = self.clock.now();
         self.signals = Some(Signals::catch()?);
         // It follows the thread that started this process, which may end from now on; the loop watches the
         // whole driver.
@@ -171,7 +177,13 @@ impl Supervisor {
     }
 
     fn start(&mut self, launch: Launch) -> Result<Option<Entry>, SupervisorError> {
-        let (stdio, pipes) = child::pipes()?;
+        let (stdio, pipes) = match child::pipes() {
+            Ok(made) => made,
+            Err(error) => {
+                self.not_started(launch.worker, error.to_string())?;
+                return Ok(None);
+            }
+        };
         if self.forks {
             self.entering = Some((launch.clone(), pipes));
             return Ok(Some(Entry::new(stdio, launch)));
@@ -196,6 +208,18 @@ impl Supervisor {
             }
         }
         Ok(None)
+    }
+
+    fn not_started(&mut self, worker: WorkerId, why: String) -> Result<(), SupervisorError> {
+        self.control.report(&Report::NotStarted { worker, why })
+    }
+
+    /// The fork that was wanted failed.
+    pub fn give_up_fork(&mut self, why: &str) -> Result<(), SupervisorError> {
+        match self.entering.take() {
+            Some((launch, _)) => self.not_started(launch.worker, format!("cannot fork: {why}")),
+            None => Ok(()),
+        }
     }
 
     fn keep(&mut self, launch: &Launch, pipes: Pipes, pid: Pid) -> Result<(), SupervisorError> {
@@ -232,7 +256,10 @@ impl Supervisor {
     /// Waits for one round of events; false when the driver is gone.
     fn turn(&mut self) -> Result<bool, SupervisorError> {
         let wakes = self.wait()?;
-        if wakes.is_empty() {
+        let quiet = wakes.is_empty();
+        let now = self.clock.now();
+        if now.since(self.reaped) >= REAP_EVERY {
+            self.reaped = now;
             self.reap_orphans();
         }
         for wake in wakes {
@@ -240,17 +267,17 @@ impl Supervisor {
                 Wake::Writable => self.control.flush(),
                 Wake::Driver | Wake::Told => return Ok(false),
                 Wake::Control if !self.control.fill() => return Ok(false),
-                Wake::Control => {}
+                Wake::Control => self.heard = self.clock.now(),
                 Wake::Output(worker, stream) => drop(self.read(worker, stream)?),
                 Wake::Notice(worker) => self.notice(worker)?,
                 Wake::Exit(worker) => self.reap(worker)?,
             }
         }
-        self.heartbeat()
+        self.heartbeat(quiet)
     }
 
     /// Where the driver's process cannot be watched, both sides send signs of life.
-    fn heartbeat(&mut self) -> Result<bool, SupervisorError> {
+    fn heartbeat(&mut self, quiet: bool) -> Result<bool, SupervisorError> {
         if self.driver.is_some() {
             return Ok(true);
         }
@@ -260,7 +287,8 @@ impl Supervisor {
             self.spoke = now;
             self.control.report(&Report::Alive)?;
         }
-        Ok(now.since(self.heard) < silent_after)
+        // Whoever was stopped himself finds the driver's words waiting: silence counts only where none do.
+        Ok(!quiet || now.since(self.heard) < silent_after)
     }
 
     fn wait(&self) -> Result<Vec<Wake>, SupervisorError> {
@@ -293,7 +321,7 @@ impl Supervisor {
         }
         let patience = match &self.driver {
             Some(_) => Timespec {
-                tv_sec: 60,
+                tv_sec: 5,
                 tv_nsec: 0,
             },
             None => Timespec {
@@ -497,33 +525,33 @@ fn watch_driver(configure: &Configure) -> Result<Option<OwnedFd>, SupervisorErro
     }
 }
 
-/// The join string on a pipe of its own, so that it stands neither in arguments nor in the environment.
+/// What a worker that is started as a program needs to know, on a descriptor of its own, so that it stands
+/// neither in arguments nor in the environment. In memory, which unlike a pipe takes any length.
 fn secret(configure: &Configure, launch: &Launch) -> Result<Option<OwnedFd>, SupervisorError> {
     if configure.join.is_empty() {
         return Ok(None);
     }
-    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(SupervisorError::system("make a pipe"))?;
-    let Configure {
-        join,
-        host,
-        silent_after_ms,
-        ..
-    } = configure;
-    let threads = configure.threads();
-    let mut text = format!(
-        "{join}\n{}\n{}\n{host}\n{threads}\n{silent_after_ms}\n",
-        launch.worker, launch.slot
-    );
-    for entry in &configure.sys_path {
-        text.push_str(entry);
-        text.push('\n');
-    }
-    fs::File::from(write)
-        .write_all(text.as_bytes())
+    let failed = SupervisorError::system("make memory for a secret");
+    let memory = rustix::fs::memfd_create("grampus", rustix::fs::MemfdFlags::CLOEXEC).map_err(failed)?;
+    let numbers = [launch.worker.0, u64::from(launch.slot)].map(|number| number.to_string());
+    let settings =
+        [u64::from(configure.threads()), configure.silent_after_ms].map(|number| number.to_string());
+    let words = [&configure.join]
+        .into_iter()
+        .chain(&numbers)
+        .chain([&configure.host])
+        .chain(&settings);
+    let text = words
+        .chain(&configure.sys_path)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("\0");
+    let mut file = fs::File::from(memory);
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.rewind())
         .map_err(|source| SupervisorError::System {
-            what: "write to a pipe",
+            what: "write a secret",
             source,
         })?;
-    Ok(Some(read))
+    Ok(Some(file.into()))
 }

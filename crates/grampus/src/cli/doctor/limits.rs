@@ -309,7 +309,7 @@ mod tests {
         let seen = |soft, hard| open_files(&Files { soft, hard });
         assert_eq!(
             seen(Some(20_000), None).found,
-            "the limit is 20000, enough for 4984 workers"
+            "the limit is 20000, enough for 3987 workers"
         );
         assert_eq!(seen(None, None).level, Fine);
         let low = seen(Some(256), Some(20_000));
@@ -317,7 +317,7 @@ mod tests {
             (low.level, low.advice.as_str()),
             (Warn, "run `ulimit -n 4096` before")
         );
-        assert!(low.found.ends_with("enough for 48 workers"));
+        assert!(low.found.ends_with("enough for 38 workers"));
         assert!(seen(Some(256), Some(256)).advice.contains("hard limit of 256"));
         assert_eq!(seen(Some(60), Some(60)).level, Fail);
     }
