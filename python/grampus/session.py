@@ -60,7 +60,7 @@ def init(
     settings: dict[str, Any] = {
         "workers": workers,
         "threads": threads,
-        "preload": None if preload is None else tuple(preload),
+        "preload": preload if preload is None or isinstance(preload, str) else tuple(preload),
         "log_dir": log_dir,
         "start_timeout": start_timeout,
         "heartbeat_timeout": heartbeat_timeout,
@@ -70,6 +70,8 @@ def init(
         _check_same({**settings, "cluster": cluster})
         return running
     if isinstance(cluster, Cluster):
+        if not cluster.is_running():
+            raise ClusterError("the cluster was stopped or has ended: start another")
         made = cluster
     elif cluster == "local":
         made = Cluster.local(**settings)

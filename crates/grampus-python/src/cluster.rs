@@ -26,12 +26,14 @@ pub(crate) struct Cluster {
     job: String,
 }
 
+type Cancel = Box<dyn Fn(TaskId, &str) + Send + Sync>;
+
 /// Something that workers do. Whoever loses it, for example to an interrupt, has ended it.
 #[pyclass(module = "grampus._native", frozen)]
 pub(crate) struct Task {
     id: TaskId,
     board: Arc<driver::Board>,
-    cancel: Box<dyn Fn(TaskId, &str) + Send + Sync>,
+    cancel: Cancel,
     closed: AtomicBool,
 }
 

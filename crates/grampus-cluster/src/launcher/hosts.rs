@@ -21,6 +21,8 @@ use crate::supervisor::{Configure, Launch, Order, Program, Report, kill_group, t
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 /// Last bytes of a supervisor's own standard error that are kept for its error message.
 const STDERR_TAIL: usize = 4096;
+/// How long they may take to arrive once it has ended.
+const WORDS_WITHIN: Duration = Duration::from_millis(300);
 
 /// One host of a job.
 #[derive(Clone, Debug)]
@@ -205,9 +207,7 @@ fn start_host(plan: HostPlan, sink: Sink) -> io::Result<Host> {
     let beat = Duration::from_millis(plan.configure.silent_after_ms / 6);
     let shared = Arc::new(Mutex::new(Shared::default()));
     spawn("grampus-orders", move || write_orders(stdin, &queue, beat))?;
-    let words = thread::Builder::new()
-        .name("grampus-stderr".to_owned())
-        .spawn(move || keep_tail(stderr))?;
+    let words = Words::listen(stderr)?;
     let link = HostLink {
         plan: plan.clone(),
         shared: Arc::clone(&shared),
@@ -245,14 +245,38 @@ fn write_orders(mut stdin: ChildStdin, queue: &mpsc::Receiver<Order>, beat: Dura
 }
 
 /// A supervisor's own words: shown only if it breaks.
-fn keep_tail(mut stderr: ChildStderr) -> String {
-    let (mut tail, mut bytes) = (Vec::new(), [0; 4096]);
-    while let Ok(length @ 1..) = stderr.read(&mut bytes) {
-        tail.extend_from_slice(&bytes[..length]);
-        let surplus = tail.len().saturating_sub(STDERR_TAIL);
-        tail.drain(..surplus);
+struct Words {
+    tail: Arc<Mutex<Vec<u8>>>,
+    listener: thread::JoinHandle<()>,
+}
+
+impl Words {
+    fn listen(mut stderr: ChildStderr) -> io::Result<Self> {
+        let tail = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&tail);
+        let listener = spawn("grampus-stderr", move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = stderr.read(&mut bytes) {
+                let mut tail = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                tail.extend_from_slice(&bytes[..length]);
+                let surplus = tail.len().saturating_sub(STDERR_TAIL);
+                tail.drain(..surplus);
+            }
+        })?;
+        Ok(Self { tail, listener })
     }
-    String::from_utf8_lossy(&tail).trim().to_owned()
+
+    /// The last of them, once the supervisor has ended. Whoever it left behind, for example the master
+    /// connection of an ssh, may hold its standard error open for ever: that is not waited for.
+    fn last(self) -> String {
+        let clock = SystemClock::start();
+        let end = clock.now() + WORDS_WITHIN;
+        while !self.listener.is_finished() && clock.now() < end {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&tail).trim().to_owned()
+    }
 }
 
 /// The reading side of one host.
@@ -263,7 +287,7 @@ struct HostLink {
 }
 
 impl HostLink {
-    fn run(self, mut child: Child, mut stdout: ChildStdout, words: thread::JoinHandle<String>) {
+    fn run(self, mut child: Child, mut stdout: ChildStdout, words: Words) {
         let broken = loop {
             match pipe::read_frame(&mut stdout, &Limits::default()) {
                 Ok(Some(frame)) => match frame.read::<Report>() {
@@ -276,11 +300,11 @@ impl HostLink {
         };
         if broken.is_some() {
             // What it says cannot be understood, for example the banner of a login shell.
-            let _ = child.kill();
+            kill_group(child.id());
         }
         drop(stdout);
         let status = child.wait();
-        let words = words.join().unwrap_or_default();
+        let words = words.last();
         self.end(broken, status, &words);
     }
 
