@@ -102,7 +102,9 @@ def run(function: Callable[..., Any], *args: Any, workers: int | None = None, **
 
     If it raises on a worker, the same exception is raised here, and the other ranks are ended.
 
-    >>> run(lambda x, y: x + y, 1, y=2, workers=2)
+    >>> init(workers=2)                       # doctest: +ELLIPSIS
+    <grampus.Cluster of 2 workers, job ...>
+    >>> run(lambda x, y: x + y, 1, y=2)
     [3, 3]
     >>> stop()
     """
