@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 # Modules that take long to import and start no thread: worth importing once, where the driver has them.
 _WORTH_PRELOADING = ("numpy", "torch")
-# More of anything, workers or seconds, is a slip of the pen.
-_MOST = 1_000_000_000
+# What the other side counts with.
+_MOST = 2**31 - 1
+# A year: a timeout is no timeout beyond it.
+_LONGEST = 365 * 24 * 3600
 # Everything of a cluster ends within this; longer means that the machine itself is in trouble.
 _STOP_WITHIN = 20.0
 
@@ -121,18 +123,18 @@ class Cluster:
         try:
             native = _native.Cluster.start(
                 workers=count,
-                supervisor=_supervisor(python),
+                supervisor=_supervisor(sys.executable),
                 worker=_worker(python),
                 title=_title(),
                 hosts=hosts,
                 address=address,
                 threads=_whole(threads, "threads", least=0),
-                preload=_preloaded() if preload is None else list(preload),
+                preload=_preloaded() if preload is None else _names(preload),
                 sys_path=_search_path(),
                 directory=None if hosts else str(Path.cwd()),
                 log_dir=None if log_dir is None else str(Path(log_dir).absolute()),
                 start_timeout=_seconds(start_timeout, "start_timeout"),
-                heartbeat_timeout=_seconds(heartbeat_timeout, "heartbeat_timeout"),
+                heartbeat_timeout=_seconds(heartbeat_timeout, "heartbeat_timeout", least=0.1),
             )
             try:
                 native.wait_ready(start_timeout + 1)
@@ -245,17 +247,25 @@ def _whole(value: Any, name: str, least: int = 1) -> int:
         number = None
     if number is None or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, it is {value!r}")
-    if not least <= number <= _MOST:
-        raise ValueError(f"{name} must be at least {least} and at most {_MOST}, it is {number}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, it is {number}")
+    if number > _MOST:
+        raise ValueError(f"{name} must be at most {_MOST}, it is {number}")
     return number
 
 
-def _seconds(value: Any, name: str) -> float:
+def _seconds(value: Any, name: str, least: float = 0.001) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, it is {value!r}")
-    if not 0.1 <= value <= _MOST:
-        raise ValueError(f"{name} must be at least 0.1 and at most {_MOST} seconds, it is {value}")
+    if not least <= value <= _LONGEST:
+        raise ValueError(f"{name} must be at least {least} and at most {_LONGEST} seconds, it is {value}")
     return float(value)
+
+
+def _names(preload: Sequence[str]) -> list[str]:
+    if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
+        raise TypeError(f"preload must be a list of names of modules, it is {preload!r}")
+    return list(preload)
 
 
 def _bootstrap(module: str) -> str:
@@ -291,7 +301,7 @@ def _preloaded() -> list[str]:
 def _environment_threads() -> int:
     """What OpenMP was told; 0 where nothing, or a list for nested levels, which is not ours to divide."""
     told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdigit() else 0
+    return int(told) if told.isdecimal() else 0
 
 
 def _title() -> str:

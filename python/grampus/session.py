@@ -61,7 +61,7 @@ def init(
     settings: dict[str, Any] = {
         "workers": workers,
         "threads": threads,
-        "preload": None if preload is None else tuple(preload),
+        "preload": preload if preload is None or isinstance(preload, str) else tuple(preload),
         "log_dir": log_dir,
         "start_timeout": start_timeout,
         "heartbeat_timeout": heartbeat_timeout,
@@ -71,6 +71,8 @@ def init(
         _check_same({**settings, "cluster": cluster})
         return running
     if isinstance(cluster, Cluster):
+        if not cluster.is_running():
+            raise ClusterError("the cluster was stopped or has ended: start another")
         made = cluster
     elif cluster == "local":
         made = Cluster.local(**settings)
@@ -103,7 +105,9 @@ def run(function: Callable[..., Any], *args: Any, workers: int | None = None, **
 
     If it raises on a worker, the same exception is raised here, and the other ranks are ended.
 
-    >>> run(lambda x, y: x + y, 1, y=2, workers=2)
+    >>> init(workers=2)                       # doctest: +ELLIPSIS
+    <grampus.Cluster of 2 workers, job ...>
+    >>> run(lambda x, y: x + y, 1, y=2)
     [3, 3]
     >>> stop()
     """

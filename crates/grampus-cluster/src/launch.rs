@@ -136,22 +136,23 @@ fn plans(spec: &Spec, setup: &Setup<'_>) -> Vec<HostPlan> {
         name: host::name(),
         command: spec.supervisor.clone(),
     };
-    let hosts = if spec.hosts.is_empty() {
-        std::slice::from_ref(&here)
-    } else {
-        &spec.hosts
-    };
-    let parts = share(spec.workers, hosts.len() as u32);
+    if spec.hosts.is_empty() {
+        return vec![host_plan(spec, setup, &here, (0..spec.workers).collect(), true)];
+    }
     let mut next = 0;
-    hosts
-        .iter()
-        .zip(parts)
-        .map(|(host, part)| {
-            let slots = (next..next + part).collect();
-            next += part;
-            host_plan(spec, setup, host, slots)
-        })
-        .collect()
+    let parts = share(spec.workers, spec.hosts.len() as u32);
+    let elsewhere = spec.hosts.iter().zip(parts).map(|(host, part)| {
+        let slots = (next..next + part).collect();
+        next += part;
+        host_plan(spec, setup, host, slots, false)
+    });
+    let mut plans: Vec<HostPlan> = elsewhere.collect();
+    // A supervisor without workers: it removes the job's folder here if this process is killed.
+    let mut janitor = host_plan(spec, setup, &here, Vec::new(), true);
+    janitor.configure.join.clear();
+    janitor.configure.preload.clear();
+    plans.push(janitor);
+    plans
 }
 
 /// So many each, the first ones one more where it does not divide.
@@ -161,8 +162,7 @@ fn share(workers: u32, hosts: u32) -> Vec<u32> {
         .collect()
 }
 
-fn host_plan(spec: &Spec, setup: &Setup<'_>, host: &HostSpec, slots: Vec<u32>) -> HostPlan {
-    let local = spec.hosts.is_empty();
+fn host_plan(spec: &Spec, setup: &Setup<'_>, host: &HostSpec, slots: Vec<u32>, local: bool) -> HostPlan {
     let program = spec.worker.split_first().map(|(program, arguments)| Program {
         program: program.clone(),
         arguments: arguments.to_vec(),

@@ -26,6 +26,8 @@ pub(crate) struct Cluster {
     job: String,
 }
 
+type Cancel = Box<dyn Fn(TaskId, &str) + Send + Sync>;
+
 /// Something that workers do. Whoever loses it, for example to an interrupt, has ended it.
 #[pyclass(module = "grampus._native", frozen)]
 pub(crate) struct Task {
@@ -34,9 +36,6 @@ pub(crate) struct Task {
     cancel: Cancel,
     closed: AtomicBool,
 }
-
-/// Ends a task, for a reason.
-type Cancel = Box<dyn Fn(TaskId, &str) + Send + Sync>;
 
 /// How a task ended.
 #[pyclass(module = "grampus._native", frozen, get_all)]

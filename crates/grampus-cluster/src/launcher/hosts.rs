@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use grampus_core::{Clock, Exit, SystemClock, Time, WorkerId};
+use grampus_core::{Clock, Exit, SystemClock, WorkerId};
 use grampus_net::{Frame, Limits, pipe};
 
 use super::{LaunchEvent, Launcher};
@@ -19,10 +19,10 @@ use crate::supervisor::{Configure, Launch, Order, Program, Report, kill_group, t
 
 /// How long a supervisor may take to end everything and itself.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
-/// How long the last words of a supervisor that has ended may take to arrive.
-const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
 /// Last bytes of a supervisor's own standard error that are kept for its error message.
 const STDERR_TAIL: usize = 4096;
+/// How long they may take to arrive once it has ended.
+const WORDS_WITHIN: Duration = Duration::from_millis(300);
 
 /// One host of a job.
 #[derive(Clone, Debug)]
@@ -211,17 +211,13 @@ fn start_host(plan: HostPlan, sink: Sink) -> io::Result<Host> {
     };
     let shared = Arc::new(Mutex::new(Shared::default()));
     spawn("grampus-orders", move || write_orders(stdin, &queue, beat))?;
-    let words = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&words);
-    let listener = spawn("grampus-stderr", move || keep_tail(stderr, &kept))?;
+    let words = Words::listen(stderr)?;
     let link = HostLink {
         plan: plan.clone(),
         shared: Arc::clone(&shared),
         sink,
     };
-    let reader = spawn("grampus-reports", move || {
-        link.run(child, stdout, &words, &listener);
-    })?;
+    let reader = spawn("grampus-reports", move || link.run(child, stdout, words))?;
     Ok(Host {
         plan,
         shared,
@@ -253,13 +249,37 @@ fn write_orders(mut stdin: ChildStdin, queue: &mpsc::Receiver<Order>, beat: Dura
 }
 
 /// A supervisor's own words: shown only if it breaks.
-fn keep_tail(mut stderr: ChildStderr, words: &Mutex<Vec<u8>>) {
-    let mut bytes = [0; 4096];
-    while let Ok(length @ 1..) = stderr.read(&mut bytes) {
-        let mut tail = words.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.extend_from_slice(&bytes[..length]);
-        let surplus = tail.len().saturating_sub(STDERR_TAIL);
-        tail.drain(..surplus);
+struct Words {
+    tail: Arc<Mutex<Vec<u8>>>,
+    listener: thread::JoinHandle<()>,
+}
+
+impl Words {
+    fn listen(mut stderr: ChildStderr) -> io::Result<Self> {
+        let tail = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&tail);
+        let listener = spawn("grampus-stderr", move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = stderr.read(&mut bytes) {
+                let mut tail = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                tail.extend_from_slice(&bytes[..length]);
+                let surplus = tail.len().saturating_sub(STDERR_TAIL);
+                tail.drain(..surplus);
+            }
+        })?;
+        Ok(Self { tail, listener })
+    }
+
+    /// The last of them, once the supervisor has ended. Whoever it left behind, for example the master
+    /// connection of an ssh, may hold its standard error open for ever: that is not waited for.
+    fn last(self) -> String {
+        let clock = SystemClock::start();
+        let end = clock.now() + WORDS_WITHIN;
+        while !self.listener.is_finished() && clock.now() < end {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&tail).trim().to_owned()
     }
 }
 
@@ -271,13 +291,7 @@ struct HostLink {
 }
 
 impl HostLink {
-    fn run(
-        self,
-        mut child: Child,
-        mut stdout: ChildStdout,
-        words: &Mutex<Vec<u8>>,
-        listener: &thread::JoinHandle<()>,
-    ) {
+    fn run(self, mut child: Child, mut stdout: ChildStdout, words: Words) {
         let broken = loop {
             match pipe::read_frame(&mut stdout, &Limits::default()) {
                 Ok(Some(frame)) => match frame.read::<Report>() {
@@ -290,17 +304,12 @@ impl HostLink {
         };
         if broken.is_some() {
             // What it says cannot be understood, for example the banner of a login shell.
-            let _ = child.kill();
+            kill_group(child.id());
         }
         drop(stdout);
         let status = child.wait();
-        // Somebody else, such as a shared ssh connection, may hold its standard error open for ever.
-        let clock = SystemClock::start();
-        while !listener.is_finished() && clock.now().since(Time::ZERO) < LAST_WORDS_WITHIN {
-            thread::park_timeout(Duration::from_millis(1));
-        }
-        let words = words.lock().unwrap_or_else(PoisonError::into_inner);
-        self.end(broken, status, String::from_utf8_lossy(&words).trim());
+        let words = words.last();
+        self.end(broken, status, &words);
     }
 
     fn tell(&self, report: Report) {
