@@ -51,6 +51,7 @@ NOOP = (
     Contender("ray, two actors", script("noop_ray.py"), "ray", 0.06),
     Contender("multiprocessing spawn, pool of 2", script("noop_pool.py")),
     Contender("python -c pass, the floor", (sys.executable, "-c", "pass")),
+    Contender("python -c 'import grampus'", (sys.executable, "-c", "import grampus"), "grampus"),
 )
 TORCH = (
     Contender('grampus, preload=["torch"]', script("torch_grampus.py", "preload"), "grampus"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import os
 import shlex
@@ -137,6 +138,8 @@ class Cluster:
                 heartbeat_timeout=_seconds(heartbeat_timeout, "heartbeat_timeout", least=0.1),
             )
             try:
+                # The first call needs it; here it is imported while the supervisor starts.
+                importlib.import_module("cloudpickle")
                 native.wait_ready(start_timeout + 1)
             except BaseException:
                 native.stop("it did not start", _STOP_WITHIN)
