@@ -46,7 +46,7 @@ impl Coverage {
     /// The arcs that no schedule took.
     pub fn missed(&self) -> Vec<Transition> {
         let never = |transition: &Transition| self.counts[*transition as usize] == 0;
-        Transition::ALL.into_iter().filter(never).collect()
+        Transition::ALL.iter().copied().filter(never).collect()
     }
 }
 

@@ -131,91 +131,28 @@ pub enum Action {
     Resolve(TaskId, Result<(), TaskFailure>),
 }
 
-/// The arcs of the state machine. The simulation proves that each is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the sentence of each step says what it means")]
-pub enum Transition {
-    Started,
-    Joined,
-    Formed,
-    RefusedUnknown,
-    RefusedFull,
-    RefusedOver,
-    Heard,
-    Ignored,
-    RankFinished,
-    TaskSucceeded,
-    RankFailedFirst,
-    RankFailedLater,
-    RankCancelled,
-    FinishedStale,
-    LinkBroke,
-    MemberLost,
-    MemberLostIdle,
-    StartRetried,
-    StartGivenUp,
-    ProcessGone,
-    TaskStarted,
-    TaskQueued,
-    TaskRefused,
-    CancelStarted,
-    CancelQueued,
-    CancelIgnored,
-    StopStarted,
-    StopIgnored,
-    Stopped,
-    Idle,
-    Paused,
-    Silent,
-    ExitUnreported,
-    JoinTooLate,
-    CancelTooLate,
-    StopTooLate,
+macro_rules! transitions {
+    ($($name:ident),* $(,)?) => {
+        /// The arcs of the state machine. The simulation proves that each is taken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "the sentence of each step says what it means")]
+        pub enum Transition {
+            $($name,)*
+        }
+
+        impl Transition {
+            /// Every arc, for coverage.
+            pub const ALL: &[Transition] = &[$(Transition::$name,)*];
+        }
+    };
 }
 
-impl Transition {
-    /// Every arc, for coverage.
-    pub const ALL: [Transition; 36] = {
-        use Transition::*;
-        [
-            Started,
-            Joined,
-            Formed,
-            RefusedUnknown,
-            RefusedFull,
-            RefusedOver,
-            Heard,
-            Ignored,
-            RankFinished,
-            TaskSucceeded,
-            RankFailedFirst,
-            RankFailedLater,
-            RankCancelled,
-            FinishedStale,
-            LinkBroke,
-            MemberLost,
-            MemberLostIdle,
-            StartRetried,
-            StartGivenUp,
-            ProcessGone,
-            TaskStarted,
-            TaskQueued,
-            TaskRefused,
-            CancelStarted,
-            CancelQueued,
-            CancelIgnored,
-            StopStarted,
-            StopIgnored,
-            Stopped,
-            Idle,
-            Paused,
-            Silent,
-            ExitUnreported,
-            JoinTooLate,
-            CancelTooLate,
-            StopTooLate,
-        ]
-    };
+transitions! {
+    Started, Joined, Formed, RefusedUnknown, RefusedFull, RefusedOver, Heard, Ignored,
+    RankFinished, TaskSucceeded, RankFailedFirst, RankFailedLater, RankCancelled, FinishedStale,
+    LinkBroke, MemberLost, MemberLostIdle, StartRetried, StartGivenUp, ProcessGone, TaskStarted,
+    TaskQueued, TaskRefused, CancelStarted, CancelQueued, CancelIgnored, StopStarted, StopIgnored,
+    Stopped, Idle, Paused, Silent, ExitUnreported, JoinTooLate, CancelTooLate, StopTooLate,
 }
 
 impl Transition {

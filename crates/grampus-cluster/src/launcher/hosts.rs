@@ -321,31 +321,26 @@ impl HostLink {
                     note,
                 }
             }
-            Report::Started { worker, pid } => {
-                lock(&self.shared).processes.insert(worker, pid);
-                LaunchEvent::Started { worker, pid }
-            }
-            Report::NotStarted { worker, why } => LaunchEvent::NotStarted { worker, why },
-            Report::Exited {
-                worker,
-                exit,
-                log_tail,
-            } => {
-                lock(&self.shared).processes.remove(&worker);
-                LaunchEvent::Exited {
-                    worker,
-                    exit,
-                    log_tail,
-                }
-            }
-            Report::Output { rank, stream, bytes } => LaunchEvent::Output { rank, stream, bytes },
             Report::LogBroken { path, why } => LaunchEvent::Broken {
                 why: broken_log(&path, &why),
             },
-            Report::Settled { worker, task } => LaunchEvent::Settled { worker, task },
+            Report::Event(event) => {
+                self.count(&event);
+                event
+            }
             Report::Alive => return,
         };
         (self.sink)(event);
+    }
+
+    /// Keeps track of the processes there, in case their supervisor cannot any more.
+    fn count(&self, event: &LaunchEvent) {
+        let mut shared = lock(&self.shared);
+        match event {
+            LaunchEvent::Started { worker, pid } => drop(shared.processes.insert(*worker, *pid)),
+            LaunchEvent::Exited { worker, .. } => drop(shared.processes.remove(worker)),
+            _ => {}
+        }
     }
 
     /// The supervisor is gone. If it could not clean up, its workers' process groups are ended from here.

@@ -4,6 +4,7 @@
 mod hosts;
 
 use grampus_core::{Exit, TaskId, WorkerId};
+use serde::{Deserialize, Serialize};
 
 pub use hosts::{HostPlan, Hosts};
 
@@ -22,7 +23,7 @@ pub trait Launcher: Send {
 }
 
 /// What a launcher has to tell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LaunchEvent {
     /// Ready to start processes.
     Ready {

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::SupervisorError;
 use super::message::{Order, Report};
+use crate::launcher::LaunchEvent;
 
 /// Output is not read from workers while more than this waits for a slow driver.
 const FULL: usize = 1 << 20;
@@ -77,6 +78,11 @@ impl Control {
         self.waiting.extend(bytes);
         self.flush();
         Ok(())
+    }
+
+    /// The same for what happened to a process.
+    pub(super) fn tell(&mut self, event: LaunchEvent) -> Result<(), SupervisorError> {
+        self.report(&Report::Event(event))
     }
 
     /// Writes what the pipe takes. A broken pipe shows as the end of input as well, so it is not told here.

@@ -18,6 +18,7 @@ use super::logs::{Logs, Read};
 use super::message::{Configure, Launch, Order, Report, Stream};
 use super::signals::Signals;
 use super::{SupervisorError, tree};
+use crate::launcher::LaunchEvent;
 use crate::{host, jobdir};
 
 /// How long the first order may take; the driver writes it before anything else.
@@ -190,7 +191,7 @@ impl Supervisor {
         }
         let Some(program) = &launch.program else {
             let why = "this supervisor starts programs only".to_owned();
-            self.control.report(&Report::NotStarted {
+            self.control.tell(LaunchEvent::NotStarted {
                 worker: launch.worker,
                 why,
             })?;
@@ -201,7 +202,7 @@ impl Supervisor {
             Ok(pid) => self.keep(&launch, pipes, pid)?,
             Err(error) => {
                 let why = format!("cannot run `{}`: {error}", program.program);
-                self.control.report(&Report::NotStarted {
+                self.control.tell(LaunchEvent::NotStarted {
                     worker: launch.worker,
                     why,
                 })?;
@@ -211,7 +212,7 @@ impl Supervisor {
     }
 
     fn not_started(&mut self, worker: WorkerId, why: String) -> Result<(), SupervisorError> {
-        self.control.report(&Report::NotStarted { worker, why })
+        self.control.tell(LaunchEvent::NotStarted { worker, why })
     }
 
     /// The fork that was wanted failed.
@@ -233,10 +234,10 @@ impl Supervisor {
                     path,
                     why: why.clone(),
                 })?;
-                return self.control.report(&Report::NotStarted { worker, why });
+                return self.control.tell(LaunchEvent::NotStarted { worker, why });
             }
         };
-        self.control.report(&Report::Started {
+        self.control.tell(LaunchEvent::Started {
             worker,
             pid: pid.as_raw_nonzero().get() as u32,
         })?;
@@ -354,7 +355,7 @@ impl Supervisor {
         match read {
             Read::Bytes(bytes) => {
                 if self.configure.forward_output {
-                    self.control.report(&Report::Output { rank, stream, bytes })?;
+                    self.control.tell(LaunchEvent::Output { rank, stream, bytes })?;
                 }
                 Ok(true)
             }
@@ -383,7 +384,7 @@ impl Supervisor {
         self.drain(worker)?;
         // Each notice is one small write, which a pipe never splits.
         for word in bytes[..length].as_chunks::<8>().0 {
-            self.control.report(&Report::Settled {
+            self.control.tell(LaunchEvent::Settled {
                 worker,
                 task: TaskId(u64::from_le_bytes(*word)),
             })?;
@@ -420,7 +421,7 @@ impl Supervisor {
             .map(|child| child.logs.tail())
             .unwrap_or_default();
         let exit = self.exit_of(status);
-        self.control.report(&Report::Exited {
+        self.control.tell(LaunchEvent::Exited {
             worker,
             exit,
             log_tail,

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use grampus_core::{Exit, TaskId, WorkerId};
+use grampus_core::WorkerId;
 use serde::{Deserialize, Serialize};
+
+use crate::launcher::LaunchEvent;
 
 /// Sent once, first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,45 +107,8 @@ pub enum Report {
         /// What a person should know of it, if anything.
         note: String,
     },
-    /// A process runs.
-    Started {
-        /// Whose.
-        worker: WorkerId,
-        /// Its id; also the id of its process group.
-        pid: u32,
-    },
-    /// A process could not be started.
-    NotStarted {
-        /// Whose.
-        worker: WorkerId,
-        /// Why.
-        why: String,
-    },
-    /// A process ended.
-    Exited {
-        /// Whose.
-        worker: WorkerId,
-        /// How.
-        exit: Exit,
-        /// Its last lines of output.
-        log_tail: String,
-    },
-    /// A process wrote something.
-    Output {
-        /// Its rank.
-        rank: u32,
-        /// Where to.
-        stream: Stream,
-        /// What.
-        bytes: Vec<u8>,
-    },
-    /// A worker ended a task, and all that it wrote for it was passed on.
-    Settled {
-        /// Which worker.
-        worker: WorkerId,
-        /// Which task.
-        task: TaskId,
-    },
+    /// What happened to a process.
+    Event(LaunchEvent),
     /// A log file cannot be written any more.
     LogBroken {
         /// Which file.
