@@ -150,17 +150,26 @@ pub fn root() -> PathBuf {
 fn own_folder(name: &str) -> PathBuf {
     let plain = PathBuf::from(name);
     let others = (2..10).map(|number| PathBuf::from(format!("{name}-{number}")));
-    let mut names = std::iter::once(plain.clone()).chain(others);
-    names
-        .find(|path| is_private(path) || fs::symlink_metadata(path).is_err())
+    // One look each: between two, another job may remove the folder and a third one make it again.
+    let usable = |path: &PathBuf| fs::symlink_metadata(path).map_or(true, |meta| belongs_to_us(&meta));
+    std::iter::once(plain.clone())
+        .chain(others)
+        .find(usable)
         .unwrap_or(plain)
 }
 
 /// The folders of all jobs of this user that live now.
 pub fn live() -> Vec<PathBuf> {
     let root = root();
-    // A view for people: better without the guard than not at all.
-    let _guard = guard(&root, FlockOperation::NonBlockingLockShared, false);
+    // A view for people: better without the guard than not at all. Without the folder there is nothing to view, and
+    // looking unguarded at one that is made a moment later would disturb its makers.
+    let guard = guard(&root, FlockOperation::NonBlockingLockShared, false);
+    if guard
+        .as_ref()
+        .is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    {
+        return Vec::new();
+    }
     let mut found: Vec<PathBuf> = entries(&root).filter(|path| !is_abandoned(path)).collect();
     found.sort();
     found
@@ -195,9 +204,12 @@ fn sweep(root: &Path) {
 }
 
 fn is_private(path: &Path) -> bool {
-    let user = rustix::process::geteuid().as_raw();
-    fs::symlink_metadata(path)
-        .is_ok_and(|meta| meta.is_dir() && meta.uid() == user && meta.mode() & 0o077 == 0)
+    fs::symlink_metadata(path).is_ok_and(|meta| belongs_to_us(&meta))
+}
+
+/// A folder that only we can read.
+fn belongs_to_us(meta: &fs::Metadata) -> bool {
+    meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o077 == 0
 }
 
 fn make_private(path: &Path) -> io::Result<()> {
