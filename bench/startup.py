@@ -124,7 +124,20 @@ def processes(title: str, contenders: tuple[Contender, ...], rounds: int) -> dic
     return samples
 
 
-def figures_of(command: tuple[str, ...]) -> dict[str, list[list[float]]] | None:
+def phases(rounds: int) -> dict:
+    """Where the time of the first row goes, seen from inside the process."""
+    title = "phases of starting 2 workers, a no-op, and the end"
+    print(f"\n{title}")
+    runs = [taken for _ in range(rounds) if (taken := figures_of(script("phases.py")))]
+    results = {name: [taken[name] for taken in runs] for name in (runs[0] if runs else {})}
+    for name, seconds in results.items():
+        milliseconds = [1000 * second for second in seconds]
+        spread = f"{min(milliseconds):7.1f} … {max(milliseconds):7.1f}"
+        print(f"  {name:34}{statistics.median(milliseconds):9.1f}  {spread}  ms")
+    return results
+
+
+def figures_of(command: tuple[str, ...]) -> dict | None:
     """Run a script that measures inside and prints JSON."""
     if not version("grampus"):
         print("  left out, grampus is not installed")
@@ -212,6 +225,7 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="append a line to bench/results/startup.jsonl")
     sections: dict[str, Callable[[int], dict]] = {
         "noop": functools.partial(processes, "start 2 workers, no-op, stop", NOOP),
+        "phases": phases,
         "torch": functools.partial(processes, "the same, every worker imports torch", TORCH),
         "rate": warm_rate,
         "array": lambda rounds: big_array(rounds, options.array_mib),
