@@ -115,7 +115,7 @@ def test_ctrl_c_of_a_terminal_reaches_the_whole_group_of_the_driver():
         print("ready", flush=True)
         gp.run(time.sleep, 600)
         """,
-        process_group=0,
+        start_new_session=True,
     )
     assert read_line(driver) == "ready"
     time.sleep(0.3)

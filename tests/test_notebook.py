@@ -1,10 +1,15 @@
 """The same calls in a Jupyter kernel."""
 
 import signal
+import sys
 import time
 
 import pytest
 from processes import marked, wait_until
+
+# There the kernel now and then misses a message, with all its threads idle and no frame of ours on any stack.
+if sys.version_info < (3, 11):
+    pytest.skip("ipykernel loses messages on Python 3.10", allow_module_level=True)
 
 nbformat = pytest.importorskip("nbformat")
 client = pytest.importorskip("jupyter_client")
