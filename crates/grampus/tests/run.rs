@@ -209,6 +209,7 @@ fn what_cannot_run_is_said_before_anything_starts() {
     refused(&["missing-program"], "there is no program missing-program");
     refused(&["-n", "0", "true"], "at least 1");
     refused(&["-n", "many", "true"], "must be a number");
+    refused(&["-n", "-1", "true"], "must be a number");
     refused(&["--nnodes", "1:2", "true"], "a range of nodes is not supported");
     refused(&["--nnodes", "2", "true"], "--rdzv-endpoint");
     refused(

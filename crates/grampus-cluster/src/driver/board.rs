@@ -95,17 +95,8 @@ impl Board {
         }
     }
 
-    /// Waits for the end of a task or for output, whichever comes first.
-    pub fn wait_task(&self, task: TaskId, within: Duration) -> Happened {
-        let found = self.wait(within, |news| {
-            let end = news.ended.remove(&task).or_else(|| news.lost());
-            (end.is_some() || !news.lines.is_empty()).then(|| take(news, end))
-        });
-        found.unwrap_or_default()
-    }
-
-    /// The same for a caller who may lose the answer, for example to Ctrl-C, and ask again: the end stays
-    /// until it is forgotten.
+    /// Waits for the end of a task or for output, whichever comes first. The end stays until it is forgotten: a
+    /// caller may lose the answer, for example to Ctrl-C, and ask again.
     pub fn look_at(&self, task: TaskId, within: Duration) -> Happened {
         let found = self.wait(within, |news| {
             let end = news.ended.get(&task).cloned().or_else(|| news.lost());

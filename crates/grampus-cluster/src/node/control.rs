@@ -151,7 +151,7 @@ fn submit(cluster: &Cluster, world: u32, Restarts(restarts): Restarts) -> NodeEn
     loop {
         let task = cluster.submit(world, attempt, Payload::default());
         let failure = loop {
-            match cluster.board().wait_task(task, Duration::from_secs(3600)).end {
+            match cluster.board().look_at(task, Duration::from_secs(3600)).end {
                 Some(TaskEnd::Returned(_)) => return NodeEnd { code: 0, why: None },
                 Some(TaskEnd::Failed { failure, .. }) => break failure,
                 None => {}

@@ -20,6 +20,7 @@ pub(super) struct RunArguments {
     /// Ranks on this node: a number, `auto` or `cpu` (one per core), or `gpu` (one per GPU)
     #[arg(
         short = 'n',
+        allow_negative_numbers = true,
         long,
         default_value = "1",
         env = "PET_NPROC_PER_NODE",
