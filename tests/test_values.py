@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import wait_until
 
 import grampus as gp
 
@@ -66,10 +67,11 @@ def test_what_a_run_sent_is_given_back():
     gp.init(workers=2)
     count = lambda: len(list(Path("/proc/self/fd").iterdir()))  # noqa: E731
     gp.run(lambda array: array, np.zeros(MIB))
-    here, there = count(), gp.run(count)
+    # A worker exchanges its reserved port while a function runs: for a moment it may hold one socket more.
+    here, there = count(), list(map(min, *(gp.run(count) for _ in range(20))))
     for _ in range(5):
         gp.run(lambda array: array, np.zeros(MIB))
-    assert (count(), gp.run(count)) == (here, there)
+    assert wait_until(lambda: (count(), gp.run(count)) == (here, there), 5)
 
 
 def test_an_exception_that_is_kept_keeps_no_memory():
