@@ -1,0 +1,3 @@
+//! Reduce, gather, broadcast and the rest over a group of processes. Owns the numerics of Grampus.
+
+pub mod numerics;

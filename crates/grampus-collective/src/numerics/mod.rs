@@ -1,0 +1,1 @@
+//! Sums whose bits depend on neither who adds nor how wide the machine's registers are.
