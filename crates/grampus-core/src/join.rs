@@ -14,6 +14,10 @@ use crate::{JobId, JobKey, KeyError};
 pub enum Address {
     /// A Unix socket in a private folder, for members on the coordinator's host.
     Unix(PathBuf),
+    /// A Unix socket with a name instead of a file, for processes of one host and one network namespace. The kernel
+    /// forgets the name with the last process that holds the socket, so that nothing is ever left of it. See
+    /// [`Address::is_abstract_name`].
+    Abstract(String),
     /// A host (name or address) and port, for members anywhere; always under TLS.
     Tcp {
         /// Name or address, IPv6 without brackets.
@@ -60,11 +64,23 @@ pub enum JoinError {
     #[error("the key in the join string cannot be read: {0}")]
     Key(#[from] KeyError),
     /// The address cannot be read.
-    #[error("the address in the join string must be `unix:/path` or `tcp:host:port`, it is `{0}`")]
+    #[error(
+        "the address in the join string must be `unix:/path`, `abstract:name` or `tcp:host:port`, it is `{0}`"
+    )]
     Address(String),
 }
 
 const FORMAT: &str = "grampus1";
+/// Longest name of an abstract socket: with the zero byte before it, it fits the kernel's 108 bytes.
+const LONGEST_ABSTRACT: usize = 100;
+
+impl Address {
+    /// Whether this can name an abstract socket: 1 to 100 of `a` to `z`, `0` to `9` and `-`.
+    pub fn is_abstract_name(name: &str) -> bool {
+        let plain = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        (1..=LONGEST_ABSTRACT).contains(&name.len()) && name.bytes().all(plain)
+    }
+}
 
 impl JoinString {
     /// The text itself. It holds the job's key: write it only where other users cannot read.
@@ -102,6 +118,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(f, "abstract:{name}"),
             Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
         }
@@ -116,6 +133,13 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.starts_with('/') {
                 Ok(Self::Unix(path.into()))
+            } else {
+                Err(wrong())
+            };
+        }
+        if let Some(name) = text.strip_prefix("abstract:") {
+            return if Self::is_abstract_name(name) {
+                Ok(Self::Abstract(name.to_owned()))
             } else {
                 Err(wrong())
             };
@@ -148,6 +172,7 @@ mod tests {
     fn address() -> impl Strategy<Value = Address> {
         prop_oneof![
             "/[a-zA-Z0-9_./ -]{0,60}".prop_map(|path| Address::Unix(path.into())),
+            "[a-z0-9-]{1,100}".prop_map(Address::Abstract),
             ("[a-z0-9.-]{1,40}", 1..=u16::MAX).prop_map(|(host, port)| Address::Tcp { host, port }),
             ("[0-9a-f]{1,4}::[0-9a-f]{1,4}", 1..=u16::MAX)
                 .prop_map(|(host, port)| Address::Tcp { host, port }),
@@ -183,6 +208,10 @@ mod tests {
         ));
         for address in [
             "unix:a",
+            "abstract:",
+            "abstract:A",
+            "abstract:a/b",
+            &format!("abstract:{}", "a".repeat(101)),
             "tcp:a",
             "tcp:a:0",
             "tcp:a:70000",

@@ -14,7 +14,7 @@ use crate::link::{Inlet, Outlet};
 use crate::stream::Inbound;
 use crate::tcp::{self, TcpOutlet, TcpSource};
 use crate::unix::{UnixOutlet, UnixSource, UnixWire};
-use crate::{Limits, Link, NetError, Peer, Receiver, Sender, TransportKind, greeting, private, tls};
+use crate::{Limits, Link, NetError, Peer, Receiver, Sender, TransportKind, greeting, hidden, private, tls};
 
 /// What a listener is called unless it says otherwise.
 pub(crate) const COORDINATOR: &str = "coordinator";
@@ -41,20 +41,12 @@ pub async fn connect_to(
     let link = match &join.address {
         Address::Unix(path) => {
             private::check_length(path)?;
-            let stream = in_time(reach_unix(path), "connecting to", &label, limits).await?;
-            let shaking = async {
-                let credentials = credentials(&stream)?;
-                let mut wire = UnixWire::new(stream);
-                let found = greeting::dial(&mut wire, &identity, name, &label).await?;
-                Ok(unix_link(
-                    wire,
-                    found,
-                    credentials,
-                    path.display().to_string(),
-                    limits,
-                ))
-            };
-            in_time(shaking, "the handshake with", &label, limits).await?
+            let shown = path.display().to_string();
+            dial_unix(path, shown, &identity, name, &label, limits).await?
+        }
+        Address::Abstract(hidden) => {
+            let path = hidden::path(hidden)?;
+            dial_unix(&path, hidden::shown(hidden), &identity, name, &label, limits).await?
         }
         Address::Tcp { host, port } => {
             let stream = in_time(reach_tcp(host, *port, limits), "connecting to", &label, limits).await?;
@@ -81,7 +73,25 @@ pub async fn connect_to(
     Ok(link)
 }
 
-async fn in_time<T>(
+async fn dial_unix(
+    path: &Path,
+    shown: String,
+    identity: &Identity,
+    name: &str,
+    label: &Arc<str>,
+    limits: &Limits,
+) -> Result<Link, NetError> {
+    let stream = in_time(reach_unix(path, &shown), "connecting to", label, limits).await?;
+    let shaking = async {
+        let credentials = credentials(&stream)?;
+        let mut wire = UnixWire::new(stream);
+        let found = greeting::dial(&mut wire, identity, name, label).await?;
+        Ok(unix_link(wire, found, credentials, shown, limits))
+    };
+    in_time(shaking, "the handshake with", label, limits).await
+}
+
+pub(crate) async fn in_time<T>(
     future: impl Future<Output = Result<T, NetError>>,
     what: &str,
     label: &Arc<str>,
@@ -96,18 +106,18 @@ async fn in_time<T>(
     tokio::time::timeout(after, future).await.map_err(late)?
 }
 
-async fn reach_unix(path: &Path) -> Result<UnixStream, NetError> {
+async fn reach_unix(path: &Path, shown: &str) -> Result<UnixStream, NetError> {
     loop {
         match UnixStream::connect(path).await {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(QUEUE_FULL).await,
             connected => {
-                return connected.map_err(|source| unreachable(format!("unix:{}", path.display()), source));
+                return connected.map_err(|source| unreachable(format!("unix:{shown}"), source));
             }
         }
     }
 }
 
-async fn reach_tcp(host: &str, port: u16, limits: &Limits) -> Result<TcpStream, NetError> {
+pub(crate) async fn reach_tcp(host: &str, port: u16, limits: &Limits) -> Result<TcpStream, NetError> {
     let reach = async {
         let stream = TcpStream::connect((host, port)).await?;
         tcp::tune(&stream, limits)?;

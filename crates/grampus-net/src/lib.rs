@@ -17,6 +17,7 @@ mod error;
 mod frame;
 mod greeting;
 pub mod handshake;
+mod hidden;
 mod limits;
 mod link;
 mod listen;

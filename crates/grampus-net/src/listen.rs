@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::connect::{self, COORDINATOR};
 use crate::handshake::{Identity, check_name};
 use crate::unix::UnixWire;
-use crate::{Limits, Link, NetError, greeting, private, tcp, tls};
+use crate::{Limits, Link, NetError, greeting, hidden, private, tcp, tls};
 
 /// Connections that may be in their handshake at once. Strangers can hold no more descriptors than this; each gives
 /// its place back by [`Limits::handshake`].
@@ -40,6 +40,10 @@ enum Socket {
     Unix {
         listener: UnixListener,
         path: OwnPath,
+    },
+    Hidden {
+        listener: UnixListener,
+        shown: String,
     },
     Tcp {
         listener: TcpListener,
@@ -84,6 +88,21 @@ impl Listener {
         Self::new(Socket::Unix { listener, path }, job, key, limits)
     }
 
+    /// Listens on a Unix socket that has a name (see [`grampus_core::Address::Abstract`]) and no file: nothing is left
+    /// of it however this process ends. Processes of other users can reach it and are refused. Choose a name that
+    /// nobody guesses: whoever takes it first can keep this listener from it, though not pose as it.
+    pub async fn hidden(name: &str, job: JobId, key: JobKey, limits: &Limits) -> Result<Self, NetError> {
+        let (path, shown) = (hidden::path(name)?, hidden::shown(name));
+        let listener = UnixListener::bind(path).map_err(|source| {
+            let hint = match source.kind() {
+                io::ErrorKind::AddrInUse => "another process holds this name: choose one with random digits",
+                _ => "check the limit of open files (`ulimit -n`)",
+            };
+            NetError::io(format!("cannot listen on unix:{shown}"), hint)(source)
+        })?;
+        Self::new(Socket::Hidden { listener, shown }, job, key, limits)
+    }
+
     /// Listens on TCP under TLS, on `address` such as `10.0.0.1:4000`, `[::]:0` or `node-1:0`; port 0 takes any free
     /// one, see [`Listener::local_addr`].
     pub async fn tcp(address: &str, job: JobId, key: JobKey, limits: &Limits) -> Result<Self, NetError> {
@@ -126,16 +145,16 @@ impl Listener {
     /// The address and port of a TCP listener.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         match &self.socket {
-            Socket::Unix { .. } => None,
+            Socket::Unix { .. } | Socket::Hidden { .. } => None,
             Socket::Tcp { listener, .. } => listener.local_addr().ok(),
         }
     }
 
-    /// The path of a Unix listener.
+    /// The path of a Unix listener that has one.
     pub fn path(&self) -> Option<&Path> {
         match &self.socket {
             Socket::Unix { path, .. } => Some(&path.path),
-            Socket::Tcp { .. } => None,
+            Socket::Hidden { .. } | Socket::Tcp { .. } => None,
         }
     }
 
@@ -170,6 +189,10 @@ impl Listener {
             Socket::Unix { listener, path } => {
                 let (stream, _) = listener.accept().await?;
                 Ok(Raw::Unix(stream, path.path.display().to_string()))
+            }
+            Socket::Hidden { listener, shown } => {
+                let (stream, _) = listener.accept().await?;
+                Ok(Raw::Unix(stream, shown.clone()))
             }
             Socket::Tcp { listener, config } => {
                 let (stream, address) = listener.accept().await?;

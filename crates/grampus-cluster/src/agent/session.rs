@@ -268,7 +268,7 @@ async fn reach(way: Way, name: &str) -> Result<(Link, IpAddr), AgentError> {
     };
     let link = connect(&join, name, &Limits::default()).await?;
     let address = match &join.address {
-        Address::Unix(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Address::Unix(_) | Address::Abstract(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         Address::Tcp { host, .. } => local_address_towards(host)?,
     };
     Ok((link, address))

@@ -101,10 +101,14 @@ fn silence_between_frames_has_no_deadline_here() {
 #[test]
 fn a_dialer_that_says_nothing_is_given_up() {
     run(async {
-        for over in [Over::Unix, Over::Tcp] {
+        for over in [Over::Unix, Over::Hidden, Over::Tcp] {
             let server = Server::start(over, &SHORT).await;
             let (_unix, _tcp) = match &server.join.address {
                 Address::Unix(path) => (Some(UnixStream::connect(path).await.unwrap()), None),
+                Address::Abstract(name) => {
+                    let path = crate::hidden::path(name).unwrap();
+                    (Some(UnixStream::connect(path).await.unwrap()), None)
+                }
                 Address::Tcp { port, .. } => (
                     None,
                     Some(TcpStream::connect(("127.0.0.1", *port)).await.unwrap()),

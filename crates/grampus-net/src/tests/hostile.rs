@@ -18,7 +18,7 @@ use crate::{Frame, Limits, Link, Memory, NetError, connect, greeting};
 #[test]
 fn garbage_is_named_and_the_listener_goes_on() {
     run(async {
-        for over in [Over::Unix, Over::Tcp] {
+        for over in [Over::Unix, Over::Hidden, Over::Tcp] {
             let server = Server::start(over, &SHORT).await;
             for garbage in [
                 b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".as_slice(),
@@ -27,6 +27,10 @@ fn garbage_is_named_and_the_listener_goes_on() {
             ] {
                 let error = match &server.join.address {
                     Address::Unix(path) => {
+                        throw(UnixStream::connect(path).await.unwrap(), garbage, &server).await
+                    }
+                    Address::Abstract(name) => {
+                        let path = crate::hidden::path(name).unwrap();
                         throw(UnixStream::connect(path).await.unwrap(), garbage, &server).await
                     }
                     Address::Tcp { port, .. } => {

@@ -55,6 +55,7 @@ struct Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Unix,
+    Hidden,
     Tcp,
 }
 
@@ -73,6 +74,20 @@ impl Server {
                     listener,
                     join,
                     _folder: Some(folder),
+                }
+            }
+            Over::Hidden => {
+                let name = hidden_name();
+                let listener = Listener::hidden(&name, JOB, key(), limits).await.unwrap();
+                let join = JoinString {
+                    job: JOB,
+                    key: key(),
+                    address: Address::Abstract(name),
+                };
+                Self {
+                    listener,
+                    join,
+                    _folder: None,
                 }
             }
             Over::Tcp => {
@@ -100,6 +115,11 @@ impl Server {
     }
 }
 
+/// A name that no other test has.
+fn hidden_name() -> String {
+    format!("grampus-test-{}", crate::random_job().unwrap())
+}
+
 fn socket_path() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = private_dir(&folder.path().join("private"))
@@ -120,6 +140,7 @@ async fn pairs(limits: &Limits) -> Vec<(Link, Link)> {
     vec![
         memory_pair_with("worker-3", "coordinator", limits),
         pair(Over::Unix, limits).await,
+        pair(Over::Hidden, limits).await,
         pair(Over::Tcp, limits).await,
     ]
 }

@@ -4,13 +4,18 @@ use std::collections::HashSet;
 use std::fs::{self, Permissions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
 
 use rustix::fs::MemfdFlags;
 
-use super::{JOB, SHORT, key, run, socket_path};
+use grampus_core::{Address, JoinString};
+
+use super::{JOB, Over, SHORT, Server, hidden_name, key, run, socket_path};
 use crate::{
-    Listener, Memory, NetError, Reservation, connect::credentials, local_address_towards, private_dir,
+    ErrorKind, Listener, Memory, NetError, Reservation, connect, connect::credentials, local_address_towards,
+    private_dir,
 };
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -87,6 +92,61 @@ fn a_peer_of_another_user_is_refused() {
             matches!(error, NetError::WrongUser { theirs: 12345, .. }),
             "{error}"
         );
+    });
+}
+
+#[test]
+fn a_dialer_of_another_user_is_refused_at_a_hidden_socket() {
+    run(async {
+        let server = Server::start(Over::Hidden, &SHORT).await;
+        let Address::Abstract(name) = &server.join.address else {
+            unreachable!()
+        };
+        let path = crate::hidden::path(name).unwrap();
+        let other = std::thread::spawn(move || {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(12345)).ok()?;
+            let name = path.as_os_str().as_encoded_bytes().split_at(1).1;
+            let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+            Some(UnixStream::connect_addr(&address).unwrap())
+        });
+        let Some(_stranger) = other.join().unwrap() else {
+            eprintln!("skipped: only root can become another user");
+            return;
+        };
+        let error = server.answer().await.unwrap_err();
+        assert!(
+            matches!(error, NetError::WrongUser { theirs: 12345, .. }),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_hidden_name_is_held_by_one_and_free_when_it_goes() {
+    run(async {
+        let name = hidden_name();
+        let first = Listener::hidden(&name, JOB, key(), &SHORT).await.unwrap();
+        assert!(first.path().is_none() && first.local_addr().is_none());
+        let second = Listener::hidden(&name, JOB, key(), &SHORT).await;
+        let error = second.err().unwrap();
+        assert!(
+            error.to_string().contains("another process holds this name"),
+            "{error}"
+        );
+        assert_eq!(error.kind(), ErrorKind::Misuse);
+        drop(first);
+        let join = JoinString {
+            job: JOB,
+            key: key(),
+            address: Address::Abstract(name.clone()),
+        };
+        let gone = connect(&join, "w", &SHORT).await.unwrap_err();
+        assert!(gone.to_string().contains("nothing listens there"), "{gone}");
+        assert!(Listener::hidden(&name, JOB, key(), &SHORT).await.is_ok());
+        for wrong in ["", "A", "a/b", "a\0", &"a".repeat(101)] {
+            let error = Listener::hidden(wrong, JOB, key(), &SHORT).await.err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        }
     });
 }
 

@@ -24,7 +24,7 @@ async fn meet(over: Over, join: impl FnOnce(&mut JoinString)) -> [Result<Link, N
 #[test]
 fn another_key_is_said_on_both_sides() {
     run(async {
-        for over in [Over::Unix, Over::Tcp] {
+        for over in [Over::Unix, Over::Hidden, Over::Tcp] {
             for side in meet(over, |join| join.key = JobKey::from_bytes([6; 32])).await {
                 let error = side.unwrap_err();
                 assert!(matches!(error, NetError::WrongKey), "{over:?}: {error}");

@@ -161,7 +161,7 @@ fn a_frame_over_the_limits_is_refused_and_the_link_goes_on() {
 #[test]
 fn a_receiver_refuses_what_is_over_its_own_limits() {
     run(async {
-        for over in [Over::Unix, Over::Tcp] {
+        for over in [Over::Unix, Over::Hidden, Over::Tcp] {
             let small = Limits {
                 body: 10,
                 memory: 10,
@@ -227,7 +227,7 @@ fn peers_know_each_other() {
 #[test]
 fn a_listener_can_have_another_name() {
     run(async {
-        for over in [Over::Unix, Over::Tcp] {
+        for over in [Over::Unix, Over::Hidden, Over::Tcp] {
             let mut server = Server::start(over, &SHORT).await;
             server.listener = server.listener.named("worker_9").unwrap();
             let (dialer, listener) = tokio::join!(
