@@ -1,0 +1,347 @@
+//! The sum, for everyone or for the root.
+//!
+//! Each rank brings one or more columns: sums of complete subtrees of the lane tree, over all elements. Three ways:
+//! - flat, for little: everyone reads all columns and sums for itself; all meet once.
+//! - owned, for much: in every turn each rank sums one slice for all; all meet twice a turn.
+//! - in place, for much that lies in the arena: each rank sums its slice of the whole and writes it to everyone.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Deck, Exchange, Place, Step, copy};
+use crate::CollectiveError;
+use crate::numerics::{DType, Finish, Input, Node, Op, Program, root};
+
+/// Slices begin at multiples of this many elements: no two ranks write one cache line.
+const GRAIN: usize = 64;
+/// In place, slices begin at multiples of this many elements: no two ranks write one page.
+const PAGE_GRAIN: usize = 4096;
+
+/// Who gets the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receivers {
+    Everyone,
+    Root(usize),
+}
+
+impl Receivers {
+    fn include(self, rank: usize) -> bool {
+        match self {
+            Self::Everyone => true,
+            Self::Root(root) => rank == root,
+        }
+    }
+}
+
+/// One column of this member: a buffer as it is, or the sum of several that a program makes.
+pub(crate) struct Column {
+    /// Sums the sources; `None` where there is one, which then travels as it is.
+    pub program: Option<Program>,
+    pub sources: Vec<Place>,
+}
+
+/// What all ranks bring.
+pub(crate) struct Shape {
+    /// Bytes of an element of every column of every rank.
+    pub sizes: Vec<Vec<usize>>,
+    /// Makes the sum of all columns, rank by rank.
+    pub whole: Program,
+}
+
+impl Shape {
+    /// One lane of every rank.
+    pub fn plain(dtype: DType, op: Op, ranks: usize) -> Result<Self, CollectiveError> {
+        let total = ranks as u32;
+        let leaf = |lane| Input {
+            node: Node::leaf(lane),
+            partial: false,
+        };
+        let inputs: Vec<Input> = (0..total).map(leaf).collect();
+        Ok(Self {
+            sizes: vec![vec![dtype.size()]; ranks],
+            whole: Program::new(dtype, op, total, &inputs, root(total), Finish::Whole)?,
+        })
+    }
+}
+
+pub(crate) struct Reduce {
+    dtype: DType,
+    shape: Arc<Shape>,
+    mine: Vec<Column>,
+    receivers: Receivers,
+    targets: Vec<Place>,
+    count: usize,
+    done: usize,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    Begin,
+    Intent,
+    Flat,
+    Posted,
+    Summed,
+    InPlace,
+}
+
+impl Reduce {
+    /// One lane of every rank.
+    pub fn plain(dtype: DType, shape: Arc<Shape>, receivers: Receivers, buffer: Place, count: usize) -> Self {
+        let column = Column {
+            program: None,
+            sources: vec![buffer],
+        };
+        Self::new(dtype, shape, vec![column], receivers, vec![buffer], count)
+    }
+
+    /// `targets` are this member's; all get the sum, where it is among the receivers.
+    pub fn new(
+        dtype: DType,
+        shape: Arc<Shape>,
+        mine: Vec<Column>,
+        receivers: Receivers,
+        targets: Vec<Place>,
+        count: usize,
+    ) -> Self {
+        Self {
+            dtype,
+            shape,
+            mine,
+            receivers,
+            targets,
+            count,
+            done: 0,
+            stage: Stage::Begin,
+        }
+    }
+
+    /// Elements of a turn: the widest rank's columns and the sum itself must fit into a slot.
+    fn room(&self, deck: &Deck<'_>) -> usize {
+        let widest = self.shape.sizes.iter().map(|sizes| sizes.iter().sum::<usize>());
+        let bytes = widest.max().unwrap_or(0) + self.dtype.size();
+        deck.room() / bytes / GRAIN * GRAIN
+    }
+
+    fn chunk(&self, room: usize) -> usize {
+        room.min(self.count - self.done)
+    }
+
+    /// Where a column of a rank begins in its slot.
+    fn column(&self, deck: &Deck<'_>, room: usize, rank: usize, column: usize) -> *mut u8 {
+        let before: usize = self.shape.sizes[rank][..column].iter().sum();
+        deck.slot(rank).wrapping_add((self.dtype.size() + before) * room)
+    }
+
+    /// Writes this member's columns into its slot, all but `left_out`, which others need not read.
+    fn post(&self, deck: &Deck<'_>, room: usize, left_out: &Range<usize>) {
+        let chunk = self.chunk(room);
+        for (index, column) in self.mine.iter().enumerate() {
+            let size = self.shape.sizes[deck.me][index];
+            let to = self.column(deck, room, deck.me, index);
+            match &column.program {
+                // A sum of several is always posted whole: this member reads it from there as well.
+                Some(program) => {
+                    let sources: Vec<_> = self.sources(column, self.done);
+                    // SAFETY: this member's slot is free since the turn began; sources are the caller's.
+                    unsafe { program.run(&sources, &[to], chunk) };
+                }
+                None => {
+                    let from = column.sources[0].add(self.done * size);
+                    for part in [0..left_out.start, left_out.end..chunk] {
+                        let (start, len) = (part.start * size, part.len() * size);
+                        // SAFETY: as above.
+                        unsafe { copy(from.wrapping_add(start), to.wrapping_add(start), len) };
+                    }
+                }
+            }
+        }
+    }
+
+    fn sources(&self, column: &Column, from: usize) -> Vec<*const u8> {
+        let size = self.dtype.size();
+        column
+            .sources
+            .iter()
+            .map(|source| source.add(from * size).cast_const())
+            .collect()
+    }
+
+    /// All columns of all ranks, `from` elements into the present turn.
+    fn inputs(&self, deck: &Deck<'_>, room: usize, from: usize) -> Vec<*const u8> {
+        let mut inputs = Vec::with_capacity(deck.ranks);
+        for (rank, sizes) in self.shape.sizes.iter().enumerate() {
+            for (column, size) in sizes.iter().enumerate() {
+                let mine = (rank == deck.me).then(|| &self.mine[column]);
+                inputs.push(match mine {
+                    Some(Column {
+                        program: None,
+                        sources,
+                    }) => sources[0].add((self.done + from) * size).cast_const(),
+                    _ => self
+                        .column(deck, room, rank, column)
+                        .wrapping_add(from * size)
+                        .cast_const(),
+                });
+            }
+        }
+        inputs
+    }
+
+    /// This member's targets, `from` elements into the present turn.
+    fn outputs(&self, deck: &Deck<'_>, from: usize) -> Vec<*mut u8> {
+        if !self.receivers.include(deck.me) {
+            return Vec::new();
+        }
+        let bytes = (self.done + from) * self.dtype.size();
+        self.targets.iter().map(|target| target.add(bytes)).collect()
+    }
+
+    fn sum_all(&self, deck: &Deck<'_>, room: usize) {
+        // SAFETY: slots are written before the meeting; targets are the caller's, and its sources or apart from them.
+        unsafe {
+            self.shape.whole.run(
+                &self.inputs(deck, room, 0),
+                &self.outputs(deck, 0),
+                self.chunk(room),
+            );
+        }
+    }
+
+    fn sum_own(&self, deck: &Deck<'_>, room: usize) {
+        let own = slice(self.chunk(room), deck.ranks, deck.me, GRAIN);
+        let mut outputs = self.outputs(deck, own.start);
+        // Others fetch it from the front of this member's slot, where no column lies.
+        outputs.insert(0, deck.slot(deck.me).wrapping_add(own.start * self.dtype.size()));
+        // SAFETY: as above; a slice of the slots is read by its owner alone.
+        unsafe {
+            self.shape
+                .whole
+                .run(&self.inputs(deck, room, own.start), &outputs, own.len());
+        }
+    }
+
+    fn collect(&self, deck: &Deck<'_>, room: usize) {
+        let size = self.dtype.size();
+        for rank in (0..deck.ranks).filter(|rank| *rank != deck.me) {
+            let owned = slice(self.chunk(room), deck.ranks, rank, GRAIN);
+            let from = deck.slot(rank).wrapping_add(owned.start * size);
+            for target in self.outputs(deck, owned.start) {
+                // SAFETY: owners write before the meeting; targets are the caller's.
+                unsafe { copy(from, target, owned.len() * size) };
+            }
+        }
+    }
+
+    /// The buffers of all ranks, where all lie in the arena.
+    fn placed(&self, deck: &Deck<'_>) -> Option<Vec<*mut u8>> {
+        let bytes = self.count * self.dtype.size();
+        (0..deck.ranks).map(|rank| deck.placed(rank, bytes)).collect()
+    }
+
+    fn sum_in_place(&self, deck: &Deck<'_>, buffers: &[*mut u8]) {
+        let own = slice(self.count, deck.ranks, deck.me, PAGE_GRAIN);
+        let start = own.start * self.dtype.size();
+        let inputs: Vec<_> = buffers
+            .iter()
+            .map(|buffer| buffer.wrapping_add(start).cast_const())
+            .collect();
+        let outputs: Vec<_> = buffers
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| self.receivers.include(*rank))
+            .map(|(_, buffer)| buffer.wrapping_add(start))
+            .collect();
+        // SAFETY: all buffers lie in the arena and belong to this call on all ranks; slices do not overlap.
+        unsafe { self.shape.whole.run(&inputs, &outputs, own.len()) };
+    }
+
+    fn begin(&mut self, deck: &mut Deck<'_>, room: usize) -> Step {
+        let columns: usize = self.shape.sizes.iter().flatten().sum();
+        if columns * self.count <= deck.flat && self.count <= room {
+            deck.turn_over();
+            self.post(deck, room, &(0..0));
+            self.stage = Stage::Flat;
+            return Step::Meet;
+        }
+        if self.count > room {
+            // All must know where all buffers lie before anyone copies.
+            self.stage = Stage::Intent;
+            return Step::Meet;
+        }
+        self.next_turn(deck, room)
+    }
+
+    fn next_turn(&mut self, deck: &mut Deck<'_>, room: usize) -> Step {
+        deck.turn_over();
+        let own = slice(self.chunk(room), deck.ranks, deck.me, GRAIN);
+        self.post(deck, room, &own);
+        self.stage = Stage::Posted;
+        Step::Meet
+    }
+}
+
+impl Exchange for Reduce {
+    fn step(&mut self, deck: &mut Deck<'_>) -> Result<Step, CollectiveError> {
+        let room = self.room(deck);
+        Ok(match self.stage {
+            Stage::Begin => self.begin(deck, room),
+            Stage::Intent => {
+                if let Some(buffers) = self.placed(deck) {
+                    self.sum_in_place(deck, &buffers);
+                    self.stage = Stage::InPlace;
+                    Step::Meet
+                } else {
+                    self.next_turn(deck, room)
+                }
+            }
+            Stage::Flat => {
+                self.sum_all(deck, room);
+                Step::Done
+            }
+            Stage::Posted => {
+                self.sum_own(deck, room);
+                self.stage = Stage::Summed;
+                Step::Meet
+            }
+            Stage::Summed => {
+                self.collect(deck, room);
+                self.done += self.chunk(room);
+                if self.done == self.count {
+                    Step::Done
+                } else {
+                    self.next_turn(deck, room)
+                }
+            }
+            Stage::InPlace => Step::Done,
+        })
+    }
+}
+
+/// The slice of `count` elements that a rank owns; slices begin at multiples of `grain`.
+pub(crate) fn slice(count: usize, ranks: usize, rank: usize, grain: usize) -> Range<usize> {
+    let grains = count.div_ceil(grain);
+    let start = |rank: usize| (grains * rank / ranks * grain).min(count);
+    start(rank)..start(rank + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_a_partition() {
+        for count in [0, 1, 63, 64, 65, 1000, 4096 * 7 + 5] {
+            for ranks in 1..9 {
+                let mut end = 0;
+                for rank in 0..ranks {
+                    let slice = slice(count, ranks, rank, GRAIN);
+                    assert_eq!(slice.start, end);
+                    assert!(slice.start % GRAIN == 0 || slice.start == count);
+                    end = slice.end;
+                }
+                assert_eq!(end, count);
+            }
+        }
+    }
+}

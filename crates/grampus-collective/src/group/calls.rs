@@ -1,0 +1,199 @@
+//! The calls of a group on Rust slices.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Group, Handle};
+use crate::numerics::Op;
+use crate::request::{RawPart, Request};
+use crate::{CollectiveError, Element};
+
+fn part<T>(slice: &mut [T]) -> RawPart {
+    (slice.as_mut_ptr().cast(), slice.len())
+}
+
+/// Read only, whatever the type says: requests never write sources.
+fn source<T>(slice: &[T]) -> RawPart {
+    (slice.as_ptr().cast_mut().cast(), slice.len())
+}
+
+impl Group {
+    fn blocking(&self, request: Request) -> Result<(), CollectiveError> {
+        // SAFETY: made from slices that the caller lends for the length of the call.
+        unsafe { self.call(request, &|| false) }
+    }
+
+    /// Every member's buffer becomes the sum (or mean, …) of all members' buffers.
+    pub fn all_reduce<T: Element>(&self, buffer: &mut [T], op: Op) -> Result<(), CollectiveError> {
+        self.blocking(Request::AllReduce {
+            dtype: T::DTYPE,
+            op,
+            buffer: part(buffer),
+        })
+    }
+
+    /// Like [`Group::all_reduce`], but returns at once; the handle gives the buffer back.
+    pub fn all_reduce_async<T: Element, B: AsMut<[T]> + Send + 'static>(
+        &self,
+        buffer: B,
+        op: Op,
+    ) -> Result<Handle<B>, CollectiveError> {
+        let mut buffer = Box::new(buffer);
+        let request = Request::AllReduce {
+            dtype: T::DTYPE,
+            op,
+            buffer: part((*buffer).as_mut()),
+        };
+        // SAFETY: the handle keeps the buffer until the call is through.
+        let raw = unsafe { self.start_call(request, Box::new(())) }?;
+        Ok(Handle {
+            raw,
+            buffer: Some(buffer),
+        })
+    }
+
+    /// Every lane's buffer becomes the sum over all lanes of all members, added up in the one tree that belongs to
+    /// the number of lanes: the bits do not depend on who drives which lane.
+    pub fn all_reduce_lanes<T: Element>(
+        &self,
+        lanes: &mut [(u32, &mut [T])],
+        op: Op,
+    ) -> Result<(), CollectiveError> {
+        let count = lanes.first().map_or(0, |(_, buffer)| buffer.len());
+        if lanes.iter().any(|(_, buffer)| buffer.len() != count) {
+            return Err(CollectiveError::Argument(
+                "the buffers of a member's lanes must be of equal length".into(),
+            ));
+        }
+        self.blocking(Request::AllReduceLanes {
+            dtype: T::DTYPE,
+            op,
+            lanes: lanes
+                .iter_mut()
+                .map(|(lane, buffer)| (*lane, buffer.as_mut_ptr().cast()))
+                .collect(),
+            count,
+        })
+    }
+
+    /// The root's buffer becomes the sum; the others' stay as they are.
+    pub fn reduce<T: Element>(&self, buffer: &mut [T], op: Op, root: u32) -> Result<(), CollectiveError> {
+        self.blocking(Request::Reduce {
+            dtype: T::DTYPE,
+            op,
+            buffer: part(buffer),
+            root,
+        })
+    }
+
+    /// `target` becomes this rank's part of the sum; `source` holds one part for every rank.
+    pub fn reduce_scatter<T: Element>(
+        &self,
+        whole: &[T],
+        target: &mut [T],
+        op: Op,
+    ) -> Result<(), CollectiveError> {
+        if whole.len() != target.len() * self.size() {
+            return Err(CollectiveError::Argument(format!(
+                "reduce_scatter needs {} parts of {} elements, not {} elements in all",
+                self.size(),
+                target.len(),
+                whole.len()
+            )));
+        }
+        self.blocking(Request::ReduceScatter {
+            dtype: T::DTYPE,
+            op,
+            source: source(whole).0,
+            target: part(target),
+        })
+    }
+
+    /// `parts` become the parts of all ranks, which may be of unequal length.
+    pub fn all_gather<T: Element>(&self, mine: &[T], parts: &mut [&mut [T]]) -> Result<(), CollectiveError> {
+        self.blocking(Request::AllGather {
+            dtype: T::DTYPE,
+            source: source(mine),
+            targets: parts.iter_mut().map(|target| part(target)).collect(),
+        })
+    }
+
+    /// At the root, `parts` become the parts of all ranks, of equal length; elsewhere it is empty.
+    pub fn gather<T: Element>(
+        &self,
+        mine: &[T],
+        parts: &mut [&mut [T]],
+        root: u32,
+    ) -> Result<(), CollectiveError> {
+        if parts.iter().any(|part| part.len() != mine.len()) {
+            return Err(CollectiveError::Argument(
+                "gather needs parts of equal length; all_gather takes unequal ones".into(),
+            ));
+        }
+        self.blocking(Request::Gather {
+            dtype: T::DTYPE,
+            source: source(mine),
+            targets: parts.iter_mut().map(|target| part(target).0).collect(),
+            root,
+        })
+    }
+
+    /// `target` becomes this rank's part of `parts` at the root; elsewhere `parts` is empty.
+    pub fn scatter<T: Element>(
+        &self,
+        parts: &[&[T]],
+        target: &mut [T],
+        root: u32,
+    ) -> Result<(), CollectiveError> {
+        if parts.iter().any(|part| part.len() != target.len()) {
+            return Err(CollectiveError::Argument(
+                "scatter needs parts of equal length".into(),
+            ));
+        }
+        self.blocking(Request::Scatter {
+            dtype: T::DTYPE,
+            sources: parts.iter().map(|part| source(part).0).collect(),
+            target: part(target),
+            root,
+        })
+    }
+
+    /// Every member's buffer becomes the root's.
+    pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<(), CollectiveError> {
+        self.blocking(Request::Broadcast {
+            dtype: T::DTYPE,
+            buffer: part(buffer),
+            root,
+        })
+    }
+
+    /// `targets[r]` becomes what rank `r` has in `sources` for this rank; lengths may differ.
+    pub fn all_to_all<T: Element>(
+        &self,
+        sources: &[&[T]],
+        targets: &mut [&mut [T]],
+    ) -> Result<(), CollectiveError> {
+        self.blocking(Request::AllToAll {
+            dtype: T::DTYPE,
+            sources: sources.iter().map(|part| source(part)).collect(),
+            targets: targets.iter_mut().map(|target| part(target)).collect(),
+        })
+    }
+
+    /// Waits until all members have come here.
+    pub fn barrier(&self) -> Result<(), CollectiveError> {
+        self.blocking(Request::Barrier)
+    }
+
+    /// The Euclidean norm of a buffer that all members hold alike. Its bits do not depend on how many members there
+    /// are.
+    pub fn norm<T: Element>(&self, buffer: &[T]) -> Result<f64, CollectiveError> {
+        let answer = Arc::new(AtomicU64::new(0));
+        self.blocking(Request::Norm {
+            dtype: T::DTYPE,
+            buffer: source(buffer),
+            answer: Arc::clone(&answer),
+        })?;
+        Ok(f64::from_bits(answer.load(Ordering::Acquire)))
+    }
+}

@@ -1,0 +1,210 @@
+//! One call after the other, by whoever has time: the thread that waits for one, or the group's own.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use super::pace::Patience;
+use super::runner::{Runner, Running};
+use super::ticket::Ticket;
+use crate::CollectiveError;
+use crate::request::Work;
+use crate::shared::Segment;
+
+/// How long a waiting thread sleeps before it looks whether it can drive.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A call in the queue, with what keeps its memory alive.
+pub(crate) struct Entry {
+    pub running: Running<Work>,
+    pub ticket: Arc<Ticket>,
+    pub keep: Box<dyn Any + Send>,
+}
+
+/// Whoever holds this drives.
+struct Seat {
+    runner: Runner,
+    current: Option<Entry>,
+}
+
+pub(crate) struct Engine {
+    seat: Mutex<Seat>,
+    queue: Mutex<VecDeque<Entry>>,
+    /// Calls that are queued or on their way.
+    pending: AtomicUsize,
+    bell: Mutex<bool>,
+    rung: Condvar,
+    closing: AtomicBool,
+}
+
+impl Engine {
+    pub fn new(runner: Runner) -> Self {
+        Self {
+            seat: Mutex::new(Seat {
+                runner,
+                current: None,
+            }),
+            queue: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            bell: Mutex::new(false),
+            rung: Condvar::new(),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes a call in this thread, after those that were started before.
+    pub fn call(
+        &self,
+        mut running: Running<Work>,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
+        if self.pending.load(Ordering::Acquire) == 0 {
+            if let Some(mut seat) = self.try_seat() {
+                return seat
+                    .runner
+                    .drive(&mut running, Patience::Until(gives_up))
+                    .map(drop);
+            }
+        }
+        let ticket = self.enqueue(running, Box::new(()));
+        self.wait(&ticket, gives_up)
+    }
+
+    /// Starts a call. It goes as far as it can at once; the group's thread does the rest.
+    pub fn start(&self, running: Running<Work>, keep: Box<dyn Any + Send>) -> Arc<Ticket> {
+        let ticket = self.enqueue(running, keep);
+        if let Some(mut seat) = self.try_seat() {
+            self.drive(&mut seat, Patience::Brief, None);
+        }
+        if ticket.outcome().is_none() {
+            self.ring();
+        }
+        ticket
+    }
+
+    /// Waits for a call, driving it where nobody else does.
+    pub fn wait(&self, ticket: &Ticket, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+        let mut told = false;
+        loop {
+            if let Some(outcome) = ticket.outcome() {
+                return outcome;
+            }
+            if let Some(mut seat) = self.try_seat() {
+                self.drive(&mut seat, Patience::Until(gives_up), Some(ticket));
+            } else if let Some(outcome) = ticket.wait(LOOK) {
+                return outcome;
+            } else if !told && gives_up() {
+                ticket.give_up();
+                told = true;
+            }
+        }
+    }
+
+    /// The group's own thread: drives what was started, and shows that the process lives.
+    pub fn serve(&self, segment: &Segment, beat: Duration) {
+        while !self.closing.load(Ordering::Acquire) {
+            segment.beat();
+            let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+            let (mut bell, _) = self
+                .rung
+                .wait_timeout_while(bell, beat, |rung| !*rung)
+                .unwrap_or_else(PoisonError::into_inner);
+            *bell = false;
+            drop(bell);
+            if self.pending.load(Ordering::Acquire) > 0 {
+                let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+                self.drive(
+                    &mut seat,
+                    Patience::Until(&|| self.closing.load(Ordering::Acquire)),
+                    None,
+                );
+            }
+        }
+        // What is left will never be driven.
+        let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.next(&mut seat) {
+            self.settle(
+                &mut seat,
+                Err(CollectiveError::Ended {
+                    why: "it was closed".into(),
+                }),
+            );
+        }
+    }
+
+    /// Ends the group's own thread; calls on their way are given up.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    fn enqueue(&self, running: Running<Work>, keep: Box<dyn Any + Send>) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket::default());
+        let entry = Entry {
+            running,
+            ticket: Arc::clone(&ticket),
+            keep,
+        };
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.push_back(entry);
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        ticket
+    }
+
+    fn ring(&self) {
+        *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.rung.notify_one();
+    }
+
+    fn try_seat(&self) -> Option<MutexGuard<'_, Seat>> {
+        match self.seat.try_lock() {
+            Ok(seat) => Some(seat),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Drives calls in their order until `last` is through, or one must wait longer than `patience`, or none is left.
+    fn drive(&self, seat: &mut Seat, patience: Patience<'_>, last: Option<&Ticket>) {
+        while last.is_none_or(|ticket| ticket.outcome().is_none()) && self.next(seat) {
+            let Seat { runner, current } = &mut *seat;
+            let Some(entry) = current else { return };
+            let ticket = &entry.ticket;
+            let driven = match patience {
+                Patience::Brief => runner.drive(&mut entry.running, Patience::Brief),
+                Patience::Until(gives_up) => runner.drive(
+                    &mut entry.running,
+                    Patience::Until(&|| gives_up() || ticket.given_up()),
+                ),
+            };
+            match driven {
+                Ok(false) => return,
+                Ok(true) => self.settle(seat, Ok(())),
+                Err(error) => self.settle(seat, Err(error)),
+            }
+        }
+    }
+
+    /// Whether there is a current call, taken from the queue where there was none.
+    fn next(&self, seat: &mut Seat) -> bool {
+        if seat.current.is_none() {
+            seat.current = self
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop_front();
+        }
+        seat.current.is_some()
+    }
+
+    fn settle(&self, seat: &mut Seat, outcome: Result<(), CollectiveError>) {
+        if let Some(entry) = seat.current.take() {
+            // The memory is free to go before anyone learns of the end.
+            drop(entry.keep);
+            self.pending.fetch_sub(1, Ordering::AcqRel);
+            entry.ticket.settle(outcome);
+        }
+    }
+}

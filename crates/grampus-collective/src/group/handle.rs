@@ -1,0 +1,74 @@
+//! A call that runs on its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Group;
+use super::ticket::Ticket;
+use crate::CollectiveError;
+
+/// A call that was started; see [`Group::start`].
+pub struct RawHandle {
+    pub(crate) group: Arc<super::Inner>,
+    pub(crate) ticket: Arc<Ticket>,
+}
+
+impl RawHandle {
+    /// Whether the call is through, well or not.
+    pub fn is_done(&self) -> bool {
+        self.ticket.outcome().is_some()
+    }
+
+    /// Waits for the end of the call. Where `gives_up` says so, the call is given up and the group ends.
+    pub fn wait(&self, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+        self.group.engine.wait(&self.ticket, gives_up)
+    }
+
+    /// Waits at most `limit`, leaving the driving to others; `None` where the call is not through.
+    pub fn wait_for(&self, limit: Duration) -> Option<Result<(), CollectiveError>> {
+        self.ticket.wait(limit)
+    }
+}
+
+/// A call that was started, with the buffer that it works on.
+pub struct Handle<B> {
+    pub(crate) raw: RawHandle,
+    /// `None` once it was given back.
+    pub(crate) buffer: Option<Box<B>>,
+}
+
+impl<B> Handle<B> {
+    /// Whether the call is through, well or not.
+    pub fn is_done(&self) -> bool {
+        self.raw.is_done()
+    }
+
+    /// Waits for the end of the call and gives the buffer back.
+    pub fn wait(mut self) -> Result<B, CollectiveError> {
+        self.raw.wait(&|| false)?;
+        match self.buffer.take() {
+            Some(buffer) => Ok(*buffer),
+            None => Err(CollectiveError::Argument(
+                "the buffer was already given back".into(),
+            )),
+        }
+    }
+}
+
+impl<B> Drop for Handle<B> {
+    /// The buffer must outlive the call: waits for its end.
+    fn drop(&mut self) {
+        if self.buffer.is_some() {
+            let _ = self.raw.wait(&|| false);
+        }
+    }
+}
+
+impl Group {
+    pub(crate) fn raw_handle(&self, ticket: Arc<Ticket>) -> RawHandle {
+        RawHandle {
+            group: Arc::clone(&self.inner),
+            ticket,
+        }
+    }
+}

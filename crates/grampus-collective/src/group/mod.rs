@@ -1,0 +1,178 @@
+//! A group of processes that call collectives together.
+
+mod buffer;
+mod calls;
+mod card;
+mod engine;
+mod handle;
+mod lobby;
+mod pace;
+mod roster;
+mod runner;
+mod ticket;
+
+use std::any::Any;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+pub use buffer::{SharedBuffer, SharedBytes};
+pub use card::Card;
+pub use handle::{Handle, RawHandle};
+pub use lobby::{GroupId, Lobby};
+
+use crate::exchange::Shape;
+use crate::numerics::{DType, Op};
+use crate::request::{Request, Terms, Work};
+use crate::shared::Segment;
+use crate::{CollectiveError, Element, Settings};
+use engine::Engine;
+use roster::Roster;
+use runner::{Runner, Running};
+
+/// A sign of life is given this many times within the time that a member may be silent.
+const BEATS: u32 = 10;
+
+/// A group of processes that call collectives together: all the same calls in the same order.
+///
+/// Calls block, or are started and give a handle. Calls of one group run one after the other in the order in which
+/// they were made. After an error the group has ended: every further call says so, and the members can form a new
+/// one with [`Lobby::form`] in a higher generation, without new processes.
+pub struct Group {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+pub(crate) struct Inner {
+    id: GroupId,
+    engine: Engine,
+    segment: Arc<Segment>,
+    roster: Arc<Roster>,
+    shapes: Mutex<Vec<(DType, Op, Arc<Shape>)>>,
+}
+
+impl Group {
+    fn start(
+        id: GroupId,
+        segment: Arc<Segment>,
+        roster: Arc<Roster>,
+        settings: Settings,
+    ) -> Result<Self, CollectiveError> {
+        let runner = Runner::new(Arc::clone(&segment), Arc::clone(&roster), settings);
+        let inner = Arc::new(Inner {
+            id,
+            engine: Engine::new(runner),
+            segment,
+            roster,
+            shapes: Mutex::default(),
+        });
+        let served = Arc::clone(&inner);
+        let beat = settings.silence / BEATS;
+        let thread = std::thread::Builder::new()
+            .name("grampus-group".into())
+            .spawn(move || served.engine.serve(&served.segment, beat))
+            .map_err(|error| CollectiveError::System(format!("cannot start a thread: {error}")))?;
+        Ok(Self {
+            inner,
+            thread: Some(thread),
+        })
+    }
+
+    /// This member's rank.
+    pub fn rank(&self) -> usize {
+        self.inner.roster.me
+    }
+
+    /// Number of members.
+    pub fn size(&self) -> usize {
+        self.inner.roster.size()
+    }
+
+    /// Its name and generation.
+    pub fn id(&self) -> &GroupId {
+        &self.inner.id
+    }
+
+    /// The ranks that share this member's host.
+    pub fn locals(&self) -> &[usize] {
+        &self.inner.roster.locals
+    }
+
+    /// A buffer in shared memory that is reduced without a copy.
+    pub fn shared<T: Element>(&self, count: usize) -> Result<SharedBuffer<T>, CollectiveError> {
+        Ok(SharedBuffer::new(self.shared_bytes(count * size_of::<T>())?))
+    }
+
+    /// Bytes in shared memory, for front ends that hold buffers of other languages.
+    pub fn shared_bytes(&self, len: usize) -> Result<SharedBytes, CollectiveError> {
+        SharedBytes::take(Arc::clone(&self.inner.segment), len)
+    }
+
+    /// Makes a call and waits for its end. Where `gives_up` says so, the call is given up and the group ends.
+    ///
+    /// # Safety
+    /// All memory of the request is valid, and used by nobody else, until this returns.
+    pub unsafe fn call(&self, request: Request, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+        let running = self.plan(request)?;
+        self.inner.engine.call(running, gives_up)
+    }
+
+    /// Starts a call. `keep` is dropped when it is through, by whichever thread.
+    ///
+    /// # Safety
+    /// All memory of the request is valid until `keep` is dropped, and used by nobody else.
+    pub unsafe fn start_call(
+        &self,
+        request: Request,
+        keep: Box<dyn Any + Send>,
+    ) -> Result<RawHandle, CollectiveError> {
+        let running = self.plan(request)?;
+        let ticket = self.inner.engine.start(running, keep);
+        Ok(self.raw_handle(ticket))
+    }
+
+    fn plan(&self, request: Request) -> Result<Running<Work>, CollectiveError> {
+        let inner = &*self.inner;
+        let call = request.call(inner.roster.me);
+        let place = request
+            .in_place()
+            .and_then(|(buffer, len)| inner.segment.place_of(buffer, len))
+            .map_or(0, |offset| offset as u64 + 1);
+        let terms = Terms {
+            me: inner.roster.me,
+            ranks: inner.roster.size(),
+            shape: &|dtype, op| inner.shape(dtype, op),
+        };
+        Ok(Running {
+            exchange: request.plan(&terms)?,
+            call,
+            place,
+            waits: false,
+        })
+    }
+}
+
+impl Inner {
+    /// One lane of every rank, made when first asked for.
+    fn shape(&self, dtype: DType, op: Op) -> Result<Arc<Shape>, CollectiveError> {
+        let mut shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, _, shape)) = shapes.iter().find(|known| (known.0, known.1) == (dtype, op)) {
+            return Ok(Arc::clone(shape));
+        }
+        let shape = Arc::new(Shape::plain(dtype, op, self.roster.size())?);
+        shapes.push((dtype, op, Arc::clone(&shape)));
+        Ok(shape)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let block = self.inner.segment.block(self.inner.segment.me());
+        block.left.store(1, Ordering::Release);
+        self.inner.engine.close();
+        if let Some(thread) = self.thread.take() {
+            // It cannot panic with anything that is not printed already.
+            let _ = thread.join();
+        }
+    }
+}

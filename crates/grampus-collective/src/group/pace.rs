@@ -1,0 +1,218 @@
+//! Meetings: a member says how far it is, and waits until all others are there, or are known to never come.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::roster::Roster;
+use crate::call::{Call, Said, differing};
+use crate::shared::word::{Word, publish, reached, sleep_until};
+use crate::shared::{Segment, monotonic};
+use crate::{CollectiveError, Loss, Settings};
+
+/// How long a sleeper sleeps before it looks at the others' health.
+const NAP: Duration = Duration::from_millis(20);
+/// How often a member without a core of its own lets others run before it sleeps.
+const YIELDS: u32 = 16;
+
+/// How long to wait at a meeting.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience<'a> {
+    /// Spin a little, then come back later.
+    Brief,
+    /// Until all are there, or the group ends, or this says that the caller gives up.
+    Until(&'a dyn Fn() -> bool),
+}
+
+/// One member's way from meeting to meeting.
+pub(crate) struct Pace {
+    segment: Arc<Segment>,
+    roster: Arc<Roster>,
+    settings: Settings,
+    /// Members may spin: there is a core for each.
+    cores: bool,
+    phase: u32,
+    /// Members before this one have been seen at the meeting.
+    cursor: usize,
+    /// When the present wait became long.
+    since: Option<Duration>,
+}
+
+impl Pace {
+    pub fn new(segment: Arc<Segment>, roster: Arc<Roster>, settings: Settings) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            cores: roster.locals.len() <= cores,
+            segment,
+            roster,
+            settings,
+            phase: 0,
+            cursor: 0,
+            since: None,
+        }
+    }
+
+    /// The last meeting.
+    pub fn phase(&self) -> u32 {
+        self.phase
+    }
+
+    /// Says that this member has come to the next meeting, and in which call.
+    pub fn arrive(&mut self, call: &Call, place: u64) {
+        self.phase = self.phase.wrapping_add(1);
+        self.cursor = 0;
+        self.since = None;
+        let block = self.segment.block(self.segment.me());
+        let line = &block.lines[self.phase as usize & 1];
+        line.say(call, place);
+        publish(&line.word, &block.sleepers, self.phase);
+    }
+
+    /// Whether all are there; with patience, waits until they are. All have called the same then.
+    pub fn all_there(&mut self, call: &Call, patience: Patience<'_>) -> Result<bool, CollectiveError> {
+        while self.cursor < self.roster.locals.len() {
+            if self.there(self.cursor) || self.spin() {
+                self.cursor += 1;
+            } else {
+                match patience {
+                    Patience::Brief => return Ok(false),
+                    Patience::Until(gives_up) => self.sleep(call, gives_up)?,
+                }
+            }
+        }
+        self.compare()?;
+        Ok(true)
+    }
+
+    fn there(&self, member: usize) -> bool {
+        let line = self.segment.line(member, self.phase);
+        reached(Word::load(&line.word, Ordering::Acquire), self.phase)
+    }
+
+    /// Spins for the next missing member; true when it came.
+    fn spin(&self) -> bool {
+        if !self.cores {
+            for _ in 0..YIELDS {
+                std::thread::yield_now();
+                if self.there(self.cursor) {
+                    return true;
+                }
+            }
+            return false;
+        }
+        let end = monotonic() + self.settings.spin;
+        loop {
+            for _ in 0..64 {
+                if self.there(self.cursor) {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if monotonic() >= end {
+                return false;
+            }
+        }
+    }
+
+    fn sleep(&mut self, call: &Call, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+        let since = *self.since.get_or_insert_with(monotonic);
+        let block = self.segment.block(self.cursor);
+        let line = self.segment.line(self.cursor, self.phase);
+        sleep_until(&line.word, &block.sleepers, self.phase, NAP);
+        self.segment.beat();
+        if self.there(self.cursor) {
+            return Ok(());
+        }
+        self.check()?;
+        if let Some(how) = self.loss(since) {
+            let lost = self.lost(self.cursor, how, call);
+            return Err(self.end(lost));
+        }
+        if gives_up() {
+            let rank = self.roster.me as u32;
+            let during = call.to_string();
+            return Err(self.end(CollectiveError::GaveUp { rank, during }));
+        }
+        Ok(())
+    }
+
+    /// The cause that ended the group, if something did.
+    pub fn check(&self) -> Result<(), CollectiveError> {
+        if !self.segment.fault().is_set() {
+            return Ok(());
+        }
+        // Whoever set it may be writing it right now, or have died over it.
+        let end = monotonic() + NAP;
+        loop {
+            if let Some(cause) = self.segment.fault().get() {
+                return Err(cause);
+            }
+            if monotonic() > end {
+                return Err(CollectiveError::Ended {
+                    why: "a member died while it told why".into(),
+                });
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether the missing member will never come.
+    fn loss(&self, since: Duration) -> Option<Loss> {
+        let member = self.cursor;
+        let block = self.segment.block(member);
+        if block.left.load(Ordering::Acquire) != 0 && !self.there(member) {
+            return Some(Loss::Left);
+        }
+        // It may have come and ended between two looks.
+        if !self.segment.lives(member) {
+            return (!self.there(member)).then_some(Loss::Died);
+        }
+        if self.segment.last_seen(member) > self.settings.silence {
+            return Some(Loss::Silent);
+        }
+        (monotonic().saturating_sub(since) > self.settings.deadline).then_some(Loss::Late)
+    }
+
+    fn lost(&self, member: usize, how: Loss, call: &Call) -> CollectiveError {
+        let rank = self.roster.locals[member];
+        CollectiveError::PeerLost {
+            rank: rank as u32,
+            host: self.roster.hosts[rank].clone(),
+            last_seen: self.segment.last_seen(member),
+            how,
+            during: call.to_string(),
+        }
+    }
+
+    /// Ends the group for all members of this host; the cause that they all get.
+    pub fn end(&self, cause: CollectiveError) -> CollectiveError {
+        let cause = self.segment.fault().set(cause);
+        for member in 0..self.roster.locals.len() {
+            for line in &self.segment.block(member).lines {
+                line.word.wake();
+            }
+        }
+        cause
+    }
+
+    fn compare(&self) -> Result<(), CollectiveError> {
+        let mine = self.segment.line(self.segment.me(), self.phase);
+        let equal =
+            (0..self.roster.locals.len()).all(|member| self.segment.line(member, self.phase).says(mine));
+        if equal {
+            return Ok(());
+        }
+        let said = |(member, rank): (usize, &usize)| {
+            let call = self.segment.line(member, self.phase).said()?;
+            Some(Said {
+                rank: *rank as u32,
+                call,
+            })
+        };
+        let calls = self.roster.locals.iter().enumerate().filter_map(said);
+        match differing(calls) {
+            None => Ok(()),
+            Some((first, second)) => Err(self.end(CollectiveError::Mismatch { first, second })),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Who is in a group, and where.
+
+/// The members of a group as one of them sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Roster {
+    /// This member's rank.
+    pub me: usize,
+    /// The host's name of every rank.
+    pub hosts: Vec<String>,
+    /// Ranks on this host, in order.
+    pub locals: Vec<usize>,
+}
+
+impl Roster {
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.hosts.len()
+    }
+}

@@ -1,0 +1,39 @@
+//! How long a group waits, and how it shares memory.
+
+use std::time::Duration;
+
+/// The settings of a group. All members must have equal ones.
+///
+/// ```
+/// use std::time::Duration;
+/// let settings = grampus_collective::Settings { deadline: Duration::from_secs(60), ..Default::default() };
+/// assert!(settings.silence < settings.deadline);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a call waits for a member that lives but does not make the call.
+    pub deadline: Duration,
+    /// How long a member's process may give no sign of life. A process that ends is noticed at once.
+    pub silence: Duration,
+    /// How long forming the group may take.
+    pub forming: Duration,
+    /// How long a waiting member spins before it sleeps, where every member has a core of its own.
+    pub spin: Duration,
+    /// Bytes of a member's slot in shared memory; there are two for each.
+    pub slot: usize,
+    /// Up to this many bytes of all members together, everyone sums for itself.
+    pub flat: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(1800),
+            silence: Duration::from_secs(15),
+            forming: Duration::from_secs(60),
+            spin: Duration::from_micros(50),
+            slot: 512 << 10,
+            flat: 32 << 10,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Memory that the members of a group on one host share.
+
+mod arena;
+mod fault;
+mod futex;
+mod layout;
+mod line;
+mod presence;
+mod segment;
+pub mod word;
+
+pub(crate) use arena::Arena;
+pub(crate) use layout::Layout;
+pub(crate) use segment::{Segment, monotonic};

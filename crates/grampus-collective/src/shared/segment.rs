@@ -1,0 +1,163 @@
+//! The shared memory of a group on one host, as one member sees it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use grampus_net::Memory;
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::time::ClockId;
+
+use super::fault::Fault;
+use super::line::{Block, Line};
+use super::{Arena, Layout, presence};
+use crate::CollectiveError;
+
+/// What stands at the start of a segment.
+#[repr(C, align(64))]
+struct Front {
+    taken: AtomicU64,
+    fault: Fault,
+}
+
+/// A mapping of the group's memory. Its creator passes the descriptor on; nothing has a name in the file system.
+pub(crate) struct Segment {
+    map: MmapRaw,
+    arena: OnceLock<Arena>,
+    memory: Memory,
+    layout: Layout,
+    me: usize,
+}
+
+impl Segment {
+    /// New memory for a group. The arena is as large as the host's memory, and takes none of it before it is used.
+    pub fn create(layout: Layout) -> Result<Memory, CollectiveError> {
+        let info = rustix::system::sysinfo();
+        let host = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+        let largest = rustix::process::getrlimit(rustix::process::Resource::Fsize)
+            .current
+            .unwrap_or(u64::MAX);
+        let fixed = layout.arena() as u64;
+        Ok(Memory::create_shared((fixed + host).min(largest).max(fixed))?)
+    }
+
+    /// Maps the memory as local member `me` and shows that this process lives.
+    pub fn join(memory: Memory, layout: Layout, me: usize) -> Result<Self, CollectiveError> {
+        if memory.len() < layout.arena() as u64 {
+            return Err(CollectiveError::System(format!(
+                "the group's shared memory has {} bytes and needs {}: raise `ulimit -f`",
+                memory.len(),
+                layout.arena()
+            )));
+        }
+        let fd = rustix::fd::AsRawFd::as_raw_fd(&memory.fd());
+        let map = MmapOptions::new()
+            .len(layout.arena())
+            .map_raw(fd)
+            .map_err(|error| CollectiveError::System(format!("cannot map shared memory: {error}")))?;
+        let segment = Self {
+            map,
+            arena: OnceLock::new(),
+            memory,
+            layout,
+            me,
+        };
+        presence::appear(segment.memory.fd(), me)?;
+        let block = segment.block(me);
+        block.process.store(this_process(), Ordering::Relaxed);
+        segment.beat();
+        Ok(segment)
+    }
+
+    /// Which local member this is.
+    pub fn me(&self) -> usize {
+        self.me
+    }
+
+    /// Where things lie.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The block of a local member.
+    pub fn block(&self, member: usize) -> &Block {
+        // SAFETY: the layout keeps blocks apart, aligned and inside the mapping; all fields are atomic.
+        unsafe { &*self.at(self.layout.member(member)).cast::<Block>() }
+    }
+
+    /// What a local member says in a phase.
+    pub fn line(&self, member: usize, phase: u32) -> &Line {
+        &self.block(member).lines[phase as usize & 1]
+    }
+
+    /// The first cause.
+    pub fn fault(&self) -> &Fault {
+        &self.front().fault
+    }
+
+    /// A slot of a rank.
+    pub fn slot(&self, rank: usize, turn: usize) -> *mut u8 {
+        self.at(self.layout.slot(rank, turn))
+    }
+
+    /// Shows that this process lives.
+    pub fn beat(&self) {
+        let now = monotonic().as_nanos() as u64;
+        self.block(self.me).beat.store(now, Ordering::Relaxed);
+    }
+
+    /// How long ago a local member gave its last sign of life.
+    pub fn last_seen(&self, member: usize) -> Duration {
+        let beat = Duration::from_nanos(self.block(member).beat.load(Ordering::Relaxed));
+        monotonic().saturating_sub(beat)
+    }
+
+    /// Whether the process of a local member lives. A thread of this process does.
+    pub fn lives(&self, member: usize) -> bool {
+        self.block(member).process.load(Ordering::Relaxed) == this_process()
+            || presence::lives(self.memory.fd(), member)
+    }
+
+    /// The arena, mapped when it is first asked for: some hosts count what is mapped, not what is used.
+    pub fn arena(&self) -> Result<&Arena, CollectiveError> {
+        if let Some(arena) = self.arena.get() {
+            return Ok(arena);
+        }
+        let arena = Arena::map(&self.memory, self.layout.arena() as u64)?;
+        Ok(self.arena.get_or_init(|| arena))
+    }
+
+    /// The offset of a buffer, where it lies in the arena.
+    pub fn place_of(&self, buffer: *const u8, len: usize) -> Option<usize> {
+        self.arena.get()?.offset_of(buffer, len)
+    }
+
+    /// Bytes of the arena that are taken, counted by all members together.
+    pub fn taken(&self) -> &AtomicU64 {
+        &self.front().taken
+    }
+
+    fn front(&self) -> &Front {
+        // SAFETY: the first page of the mapping; all fields are atomic.
+        unsafe { &*self.map.as_ptr().cast::<Front>() }
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < self.map.len());
+        // SAFETY: offsets come from the layout that the mapping was made for.
+        unsafe { self.map.as_mut_ptr().add(offset) }
+    }
+}
+
+/// The host's monotonic clock: the one clock that processes of a host share.
+pub(crate) fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// A number that no other process of the group has.
+fn this_process() -> u64 {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    // Process ids of containers on one host may be equal; the moment beside it makes a clash as good as impossible.
+    *NUMBER.get_or_init(|| u64::from(std::process::id()) << 40 ^ monotonic().as_nanos() as u64)
+}
