@@ -162,15 +162,6 @@ pub(crate) struct Terms<'a> {
 impl Request {
     /// What the others see of it.
     pub(crate) fn call(&self, me: usize) -> Call {
-        let plain = |kind, dtype, count: usize| Call {
-            kind,
-            dtype,
-            op: Op::Sum,
-            count: count as u64,
-            root: 0,
-            parts: 0,
-            number: 0,
-        };
         match self {
             Self::AllReduce { dtype, op, buffer } => Call {
                 op: *op,
@@ -196,6 +187,12 @@ impl Request {
                 op: *op,
                 ..plain(Kind::ReduceScatter, *dtype, target.1)
             },
+            _ => self.moving_call(me),
+        }
+    }
+
+    fn moving_call(&self, me: usize) -> Call {
+        match self {
             Self::AllGather { dtype, targets, .. } => Call {
                 parts: checksum(targets.iter().map(|target| target.1)),
                 ..plain(
@@ -224,8 +221,8 @@ impl Request {
             Self::AllToAll { dtype, sources, .. } => {
                 plain(Kind::AllToAll, *dtype, sources.iter().map(|part| part.1).sum())
             }
-            Self::Barrier => plain(Kind::Barrier, DType::U8, 0),
             Self::Norm { dtype, buffer, .. } => plain(Kind::Norm, *dtype, buffer.1),
+            _ => plain(Kind::Barrier, DType::U8, 0),
         }
     }
 
@@ -276,6 +273,13 @@ impl Request {
                     target.1,
                 ))
             }
+            moving => moving.plan_moving(terms.ranks),
+        })
+    }
+
+    /// Plans what only moves elements.
+    fn plan_moving(self, ranks: usize) -> Work {
+        match self {
             Self::AllGather {
                 dtype,
                 source,
@@ -291,7 +295,7 @@ impl Request {
                 targets,
                 ..
             } => {
-                let sizes = vec![source.1 * dtype.size(); terms.ranks];
+                let sizes = vec![source.1 * dtype.size(); ranks];
                 let targets = targets.into_iter().map(Place).collect();
                 Work::Gather(Gather::new(Place(source.0), sizes, targets))
             }
@@ -318,13 +322,13 @@ impl Request {
                     |parts: Vec<RawPart>| parts.into_iter().map(|part| (Place(part.0), part.1)).collect();
                 Work::AllToAll(AllToAll::new(dtype, parts(sources), parts(targets)))
             }
-            Self::Barrier => Work::Barrier(Barrier::default()),
             Self::Norm {
                 dtype,
                 buffer,
                 answer,
             } => Work::Norm(Norm::new(dtype, Place(buffer.0), buffer.1, answer)),
-        })
+            _ => Work::Barrier(Barrier::default()),
+        }
     }
 
     fn check(&self, terms: &Terms<'_>) -> Result<(), CollectiveError> {
@@ -338,13 +342,13 @@ impl Request {
             Self::Norm { dtype, .. } if !dtype.is_float() => {
                 return wrong(format!("the norm of {dtype} is not defined: convert to a float"));
             }
-            Self::AllGather { targets, source, .. } => {
-                if targets.len() != ranks || targets[me].1 != source.1 {
-                    return wrong(format!(
-                        "all_gather needs a target for each of {ranks} ranks, this rank's of {} elements",
-                        source.1
-                    ));
-                }
+            Self::AllGather { targets, source, .. }
+                if targets.len() != ranks || targets[me].1 != source.1 =>
+            {
+                return wrong(format!(
+                    "all_gather needs a target for each of {ranks} ranks, this rank's of {} elements",
+                    source.1
+                ));
             }
             Self::AllToAll { sources, targets, .. } if sources.len() != ranks || targets.len() != ranks => {
                 return wrong(format!(
@@ -370,6 +374,18 @@ impl Request {
             }
             _ => Ok(()),
         }
+    }
+}
+
+fn plain(kind: Kind, dtype: DType, count: usize) -> Call {
+    Call {
+        kind,
+        dtype,
+        op: Op::Sum,
+        count: count as u64,
+        root: 0,
+        parts: 0,
+        number: 0,
     }
 }
 

@@ -337,7 +337,7 @@ mod tests {
                 for rank in 0..ranks {
                     let slice = slice(count, ranks, rank, GRAIN);
                     assert_eq!(slice.start, end);
-                    assert!(slice.start % GRAIN == 0 || slice.start == count);
+                    assert!(slice.start.is_multiple_of(GRAIN) || slice.start == count);
                     end = slice.end;
                 }
                 assert_eq!(end, count);

@@ -43,7 +43,7 @@ impl Scatter {
 impl Exchange for Scatter {
     fn step(&mut self, deck: &mut Deck<'_>) -> Result<Step, CollectiveError> {
         // Whole elements of every type fit into multiples of eight bytes.
-        let room = deck.room() / deck.ranks & !7;
+        let room = (deck.room() / deck.ranks) & !7;
         if self.posted {
             let chunk = room.min(self.bytes - self.done);
             if deck.me != self.root {

@@ -60,13 +60,13 @@ impl Engine {
         mut running: Running<Work>,
         gives_up: &dyn Fn() -> bool,
     ) -> Result<(), CollectiveError> {
-        if self.pending.load(Ordering::Acquire) == 0 {
-            if let Some(mut seat) = self.try_seat() {
-                return seat
-                    .runner
-                    .drive(&mut running, Patience::Until(gives_up))
-                    .map(drop);
-            }
+        if self.pending.load(Ordering::Acquire) == 0
+            && let Some(mut seat) = self.try_seat()
+        {
+            return seat
+                .runner
+                .drive(&mut running, Patience::Until(gives_up))
+                .map(drop);
         }
         let ticket = self.enqueue(running, Box::new(()));
         self.wait(&ticket, gives_up)
