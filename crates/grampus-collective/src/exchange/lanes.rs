@@ -132,7 +132,15 @@ impl Exchange for Lanes {
             return Ok(Step::Meet);
         }
         if self.reduce.is_none() {
-            self.reduce = Some(self.plan(&Self::heard(deck), deck.me)?);
+            let reduce = self.plan(&Self::heard(deck), deck.me)?;
+            if !reduce.fits(deck) {
+                return Err(CollectiveError::Argument(
+                    "a member drives too many lanes that are not neighbours: deal lanes in runs, or use larger \
+                     slots"
+                        .into(),
+                ));
+            }
+            self.reduce = Some(reduce);
         }
         match &mut self.reduce {
             Some(reduce) => reduce.step(deck),

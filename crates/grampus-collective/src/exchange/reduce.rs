@@ -120,7 +120,16 @@ impl Reduce {
     fn room(&self, deck: &Deck<'_>) -> usize {
         let widest = self.shape.sizes.iter().map(|sizes| sizes.iter().sum::<usize>());
         let bytes = widest.max().unwrap_or(0) + self.dtype.size();
-        deck.room() / bytes / GRAIN * GRAIN
+        match deck.room() / bytes {
+            // Many columns in a small slot: rather a slow turn than none.
+            few @ 0..GRAIN => few,
+            room => room / GRAIN * GRAIN,
+        }
+    }
+
+    /// Whether a slot takes at least one element of every column.
+    pub fn fits(&self, deck: &Deck<'_>) -> bool {
+        self.room(deck) > 0
     }
 
     fn chunk(&self, room: usize) -> usize {
