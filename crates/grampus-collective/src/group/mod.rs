@@ -100,7 +100,9 @@ impl Group {
 
     /// A buffer in shared memory that is reduced without a copy.
     pub fn shared<T: Element>(&self, count: usize) -> Result<SharedBuffer<T>, CollectiveError> {
-        Ok(SharedBuffer::new(self.shared_bytes(count * size_of::<T>())?))
+        // A product that overflows is more than any host has, and refused as such.
+        let bytes = count.saturating_mul(size_of::<T>());
+        Ok(SharedBuffer::new(self.shared_bytes(bytes)?))
     }
 
     /// Bytes in shared memory, for front ends that hold buffers of other languages.

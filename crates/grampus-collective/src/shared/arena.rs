@@ -50,18 +50,22 @@ impl Arena {
 
     /// Takes `len` bytes, zeroed; their offset. `taken` is what all members together took.
     pub fn take(&self, len: usize, taken: &AtomicU64) -> Result<usize, CollectiveError> {
-        let len = len.max(1).next_multiple_of(GRAIN);
+        let full = || {
+            CollectiveError::System(format!(
+                "no room for {len} bytes of shared memory: drop buffers that are no longer used"
+            ))
+        };
+        let len = len.max(1).checked_next_multiple_of(GRAIN).ok_or_else(full)?;
         if let Some(offset) = self.reuse(len) {
             return Ok(offset);
         }
-        let offset = taken.fetch_add(len as u64, Ordering::Relaxed) as usize;
-        if offset.saturating_add(len) > self.map.len() {
-            taken.fetch_sub(len as u64, Ordering::Relaxed);
-            return Err(CollectiveError::System(format!(
-                "no room for {len} bytes of shared memory: drop buffers that are no longer used"
-            )));
-        }
-        Ok(offset)
+        // Never counted first and taken back: another could take what lies behind meanwhile.
+        let end = |offset: u64| {
+            let end = offset.checked_add(len as u64)?;
+            (end <= self.map.len() as u64).then_some(end)
+        };
+        let offset = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end);
+        offset.map(|offset| offset as usize).map_err(|_| full())
     }
 
     /// Gives bytes back to the host, and their place to this member.
