@@ -124,8 +124,8 @@ impl Pace {
             return Ok(());
         }
         self.check()?;
-        if let Some(how) = self.loss(since) {
-            let lost = self.lost(self.cursor, how, call);
+        if let Some((member, how)) = self.loss(since) {
+            let lost = self.lost(member, how, call);
             return Err(self.end(lost));
         }
         if gives_up() {
@@ -156,9 +156,15 @@ impl Pace {
         }
     }
 
-    /// Whether the missing member will never come.
-    fn loss(&self, since: Duration) -> Option<Loss> {
-        let member = self.cursor;
+    /// Who of the missing will never come. All of them are looked at: the first may only take its time while another
+    /// is gone.
+    fn loss(&self, since: Duration) -> Option<(usize, Loss)> {
+        (self.cursor..self.roster.locals.len())
+            .filter(|member| !self.there(*member))
+            .find_map(|member| Some((member, self.loss_of(member, since)?)))
+    }
+
+    fn loss_of(&self, member: usize, since: Duration) -> Option<Loss> {
         let block = self.segment.block(member);
         if block.left.load(Ordering::Acquire) != 0 && !self.there(member) {
             return Some(Loss::Left);
@@ -186,7 +192,11 @@ impl Pace {
 
     /// Ends the group for all members of this host; the cause that they all get.
     pub fn end(&self, cause: CollectiveError) -> CollectiveError {
-        let cause = self.segment.fault().set(cause);
+        let cause = if self.segment.fault().set(&cause) {
+            cause
+        } else {
+            self.check().err().unwrap_or(cause)
+        };
         for member in 0..self.roster.locals.len() {
             for line in &self.segment.block(member).lines {
                 line.word.wake();
