@@ -35,8 +35,15 @@ pub struct GroupId {
 
 #[derive(Serialize, Deserialize)]
 enum Message {
-    Hello { rank: u32 },
-    Memory { members: u32, ranks: u32, slot: u64 },
+    Hello {
+        rank: u32,
+    },
+    Memory {
+        members: u32,
+        ranks: u32,
+        slot: u64,
+        flat: u64,
+    },
     Mapped,
     Go,
 }
@@ -98,11 +105,11 @@ impl Lobby {
         if leader == roster.me {
             let layout = Layout::new(roster.locals.len(), roster.size(), settings.slot);
             let mut come = BTreeMap::new();
-            let leading = self.lead(&door, roster, layout, &limits, &mut come);
+            let leading = self.lead(&door, roster, (layout, settings.flat), &limits, &mut come);
             let led = tokio::time::timeout(settings.forming, leading).await;
             return led.unwrap_or_else(|_| Err(late(roster, &come, settings.forming)));
         }
-        let following = self.follow(&door, leader, roster, &limits);
+        let following = self.follow(&door, leader, roster, (settings.flat, &limits));
         let followed = tokio::time::timeout(settings.forming, following).await;
         followed.unwrap_or_else(|_| {
             Err(form(format!(
@@ -117,7 +124,7 @@ impl Lobby {
         &self,
         door: &str,
         roster: &Roster,
-        layout: Layout,
+        (layout, flat): (Layout, usize),
         limits: &Limits,
         come: &mut BTreeMap<usize, Link>,
     ) -> Result<Segment, CollectiveError> {
@@ -141,6 +148,7 @@ impl Lobby {
                 members: roster.locals.len() as u32,
                 ranks: roster.size() as u32,
                 slot: layout.slot_bytes() as u64,
+                flat: flat as u64,
             };
             link.sender
                 .send(Frame::message(&message)?.with_memory(memory.clone()))
@@ -164,7 +172,7 @@ impl Lobby {
         door: &str,
         leader: usize,
         roster: &Roster,
-        limits: &Limits,
+        (flat, limits): (usize, &Limits),
     ) -> Result<Segment, CollectiveError> {
         let join = JoinString {
             job: self.job,
@@ -187,15 +195,23 @@ impl Lobby {
             .recv()
             .await?
             .ok_or_else(|| form("the group was given up".into()))?;
-        let (Message::Memory { members, ranks, slot }, Some(memory)) = (frame.read()?, frame.memory) else {
+        let (
+            Message::Memory {
+                members,
+                ranks,
+                slot,
+                flat: theirs,
+            },
+            Some(memory),
+        ) = (frame.read()?, frame.memory)
+        else {
             return Err(form("the group's first member sent no memory".into()));
         };
-        if (members as usize, ranks as usize) != (roster.locals.len(), roster.size()) {
+        agree(leader, roster, (members as usize, ranks as usize))?;
+        // Which way a sum takes depends on it: members that differ would read what nobody wrote.
+        if theirs != flat as u64 {
             return Err(form(format!(
-                "rank {leader} forms a group of {ranks} with {members} on this host, this rank one of {} with {}: \
-                 give all the same cards",
-                roster.size(),
-                roster.locals.len()
+                "rank {leader} sums up to {theirs} bytes flat, this rank up to {flat}: give all the same settings"
             )));
         }
         let layout = Layout::new(members as usize, ranks as usize, slot as usize);
@@ -220,6 +236,19 @@ async fn hear(link: &mut Link) -> Result<Message, CollectiveError> {
             link.peer.name
         ))),
     }
+}
+
+/// That this rank and the first speak of the same group.
+fn agree(leader: usize, roster: &Roster, (members, ranks): (usize, usize)) -> Result<(), CollectiveError> {
+    if (members, ranks) == (roster.locals.len(), roster.size()) {
+        return Ok(());
+    }
+    Err(form(format!(
+        "rank {leader} forms a group of {ranks} with {members} on this host, this rank one of {} with {}: give all \
+         the same cards",
+        roster.size(),
+        roster.locals.len()
+    )))
 }
 
 fn late(roster: &Roster, come: &BTreeMap<usize, Link>, after: Duration) -> CollectiveError {
