@@ -60,7 +60,10 @@ impl SharedBytes {
 
 impl Drop for SharedBytes {
     fn drop(&mut self) {
-        if let Ok(arena) = self.segment.arena() {
+        // The pages are the parent's also where this process was forked from it.
+        if !self.segment.is_inherited()
+            && let Ok(arena) = self.segment.arena()
+        {
             arena.give_back(self.offset, self.len);
         }
     }

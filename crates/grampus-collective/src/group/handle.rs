@@ -58,7 +58,10 @@ impl<B> Handle<B> {
 impl<B> Drop for Handle<B> {
     /// The buffer must outlive the call: waits for its end.
     fn drop(&mut self) {
-        if self.buffer.is_some() {
+        if self.raw.group.segment.is_inherited() {
+            // The call runs on in the parent.
+            std::mem::forget(self.buffer.take());
+        } else if self.buffer.is_some() {
             let _ = self.raw.wait(&|| false);
         }
     }

@@ -135,6 +135,11 @@ impl Group {
 
     fn plan(&self, request: Request) -> Result<Running<Work>, CollectiveError> {
         let inner = &*self.inner;
+        if inner.segment.is_inherited() {
+            return Err(CollectiveError::Argument(
+                "this process was forked from a member of the group: form a group of its own".into(),
+            ));
+        }
         let call = request.call(inner.roster.me);
         let place = request
             .in_place()
@@ -169,6 +174,11 @@ impl Inner {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        if self.inner.segment.is_inherited() {
+            // The parent is still in the group, and its thread is not here.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         let block = self.inner.segment.block(self.inner.segment.me());
         block.left.store(1, Ordering::Release);
         self.inner.engine.close();

@@ -2,6 +2,7 @@
 
 mod arena;
 mod fault;
+mod fork;
 mod futex;
 mod layout;
 mod line;

@@ -9,6 +9,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::time::ClockId;
 
 use super::fault::Fault;
+use super::fork::Owner;
 use super::line::{Block, Line};
 use super::{Arena, Layout, presence};
 use crate::CollectiveError;
@@ -27,6 +28,7 @@ pub(crate) struct Segment {
     memory: Memory,
     layout: Layout,
     me: usize,
+    owner: Owner,
 }
 
 impl Segment {
@@ -61,12 +63,18 @@ impl Segment {
             memory,
             layout,
             me,
+            owner: Owner::here(),
         };
         presence::appear(segment.memory.fd(), me)?;
         let block = segment.block(me);
         block.process.store(this_process(), Ordering::Relaxed);
         segment.beat();
         Ok(segment)
+    }
+
+    /// Whether this process was forked from the member: all of it is still the parent's then.
+    pub fn is_inherited(&self) -> bool {
+        self.owner.is_parent()
     }
 
     /// Which local member this is.
