@@ -16,6 +16,8 @@ use crate::numerics::{DType, Finish, Input, Node, Op, Program, root};
 const GRAIN: usize = 64;
 /// In place, slices begin at multiples of this many elements: no two ranks write one page.
 const PAGE_GRAIN: usize = 4096;
+/// In place, a member shows after so many elements that it lives: gigabytes take seconds.
+const PIECE: usize = 1 << 24;
 
 /// Who gets the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +252,14 @@ impl Reduce {
 
     fn sum_in_place(&self, deck: &Deck<'_>, buffers: &[*mut u8]) {
         let own = slice(self.count, deck.ranks, deck.me, PAGE_GRAIN);
-        let start = own.start * self.dtype.size();
+        for first in own.clone().step_by(PIECE) {
+            self.sum_piece(buffers, first..own.end.min(first + PIECE));
+            deck.segment.beat();
+        }
+    }
+
+    fn sum_piece(&self, buffers: &[*mut u8], piece: Range<usize>) {
+        let start = piece.start * self.dtype.size();
         let inputs: Vec<_> = buffers
             .iter()
             .map(|buffer| buffer.wrapping_add(start).cast_const())
@@ -262,7 +271,7 @@ impl Reduce {
             .map(|(_, buffer)| buffer.wrapping_add(start))
             .collect();
         // SAFETY: all buffers lie in the arena and belong to this call on all ranks; slices do not overlap.
-        unsafe { self.shape.whole.run(&inputs, &outputs, own.len()) };
+        unsafe { self.shape.whole.run(&inputs, &outputs, piece.len()) };
     }
 
     fn begin(&mut self, deck: &mut Deck<'_>, room: usize) -> Step {

@@ -67,10 +67,10 @@ impl Engine {
         if self.pending.load(Ordering::Acquire) == 0
             && let Some(mut seat) = self.try_seat()
         {
-            return seat
-                .runner
-                .drive(&mut running, Patience::Until(gives_up))
-                .map(drop);
+            let driven = seat.runner.drive(&mut running, Patience::Until(gives_up));
+            drop(seat);
+            self.pass_on();
+            return driven.map(drop);
         }
         let ticket = self.enqueue(running, Box::new(()));
         self.wait(&ticket, gives_up)
@@ -82,9 +82,7 @@ impl Engine {
         if let Some(mut seat) = self.try_seat() {
             self.drive(&mut seat, Patience::Brief, None);
         }
-        if ticket.outcome().is_none() {
-            self.ring();
-        }
+        self.pass_on();
         ticket
     }
 
@@ -107,6 +105,7 @@ impl Engine {
         if told {
             self.giving_up.fetch_sub(1, Ordering::AcqRel);
         }
+        self.pass_on();
         outcome
     }
 
@@ -121,8 +120,10 @@ impl Engine {
                 .unwrap_or_else(PoisonError::into_inner);
             *bell = false;
             drop(bell);
-            if self.pending.load(Ordering::Acquire) > 0 {
-                let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+            // Never waits for the seat, which may take long: whoever leaves it with calls pending rings.
+            if self.pending.load(Ordering::Acquire) > 0
+                && let Some(mut seat) = self.try_seat()
+            {
                 self.drive(
                     &mut seat,
                     Patience::Until(&|| self.closing.load(Ordering::Acquire)),
@@ -159,6 +160,13 @@ impl Engine {
         queue.push_back(entry);
         self.pending.fetch_add(1, Ordering::AcqRel);
         ticket
+    }
+
+    /// Calls the group's own thread where others left calls behind.
+    fn pass_on(&self) {
+        if self.pending.load(Ordering::Acquire) > 0 {
+            self.ring();
+        }
     }
 
     fn ring(&self) {

@@ -9,6 +9,9 @@ use crate::exchange::{Deck, Exchange, Step};
 use crate::shared::Segment;
 use crate::{CollectiveError, Settings};
 
+/// Every so many meetings a member shows that it lives, also where it never has to sleep.
+const BEAT: u32 = 64;
+
 /// A call on its way.
 pub(crate) struct Running<E> {
     pub exchange: E,
@@ -85,6 +88,9 @@ impl Runner {
                 Ok(Step::Meet) => {
                     // A group that has ended must not look as if this member waited for the others.
                     self.pace.check()?;
+                    if self.pace.phase().is_multiple_of(BEAT) {
+                        self.segment.beat();
+                    }
                     self.pace.arrive(&running.call, running.place);
                     running.waits = true;
                 }
