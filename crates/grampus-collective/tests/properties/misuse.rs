@@ -410,6 +410,35 @@ fn giving_up_a_later_call_ends_those_before_it() {
     });
 }
 
+/// The thread that waits may be held up, such as by an interpreter's lock; the process lives all the same.
+#[test]
+fn a_member_whose_waiting_thread_is_held_up_is_not_silent() {
+    let buffers: &'static _ = Box::leak(Box::new(std::sync::Mutex::new(vec![vec![1.0_f32; 5000]; 2])));
+    within(20, move || {
+        let settings = Settings {
+            silence: Duration::from_millis(300),
+            ..small()
+        };
+        members(2, settings, move |group| {
+            if group.rank() == 1 {
+                pause(SECOND / 5);
+                return group.all_reduce(&mut vec![1.0_f32; 5000], Op::Sum).unwrap();
+            }
+            let mut buffers = buffers.lock().unwrap();
+            let handle = start(group, &mut buffers[0]);
+            let held = AtomicBool::new(false);
+            let holds = || {
+                if !held.swap(true, Ordering::AcqRel) {
+                    pause(SECOND);
+                }
+                false
+            };
+            handle.wait(&holds).unwrap();
+            assert!(buffers[0].iter().all(|value| *value == 2.0));
+        });
+    });
+}
+
 /// Handles may outlive their group; what was not through is given up.
 #[test]
 fn handles_outlive_their_group() {
