@@ -6,6 +6,8 @@ mod fork;
 mod futex;
 mod layout;
 mod line;
+#[cfg(test)]
+mod model;
 mod presence;
 mod segment;
 pub mod word;
