@@ -60,9 +60,20 @@ impl Runner {
         match &driven {
             Ok(true) => self.calls += 1,
             Ok(false) => {}
-            Err(error) => self.ended = Some(error.clone()),
+            Err(error) => {
+                self.ended = Some(error.clone());
+                self.detach(running);
+            }
         }
         driven
+    }
+
+    /// A buffer that others write to belongs to the caller again, who may use it for something else.
+    fn detach<E>(&self, running: &Running<E>) {
+        let bytes = running.call.count as usize * running.call.dtype.size();
+        if let (Some(offset), Ok(arena)) = (running.place.checked_sub(1), self.segment.arena()) {
+            arena.detach(offset as usize, bytes);
+        }
     }
 
     fn go_on<E: Exchange>(

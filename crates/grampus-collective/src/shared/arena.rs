@@ -6,11 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use grampus_net::Memory;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::FallocateFlags;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::CollectiveError;
 
 /// A page, so that what is given back can be freed whole.
 const GRAIN: usize = 4096;
+/// What is copied at once where a buffer is detached.
+const PIECE: usize = 4 << 20;
 
 /// The part of a segment from which members take buffers. Each keeps what it gave back for itself.
 pub(crate) struct Arena {
@@ -71,13 +74,7 @@ impl Arena {
     /// Gives bytes back to the host, and their place to this member.
     pub fn give_back(&self, offset: usize, len: usize) {
         let len = len.max(1).next_multiple_of(GRAIN);
-        // Where the kernel cannot free the pages they stay, and are used again.
-        let _ = rustix::fs::fallocate(
-            self.memory.fd(),
-            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            self.start + offset as u64,
-            len as u64,
-        );
+        self.free_pages(offset, len);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let at = free.partition_point(|range| range.offset < offset);
         free.insert(at, Range { offset, len });
@@ -87,6 +84,40 @@ impl Arena {
         if at > 0 && free[at - 1].offset + free[at - 1].len == offset {
             free[at - 1].len += free.remove(at).len;
         }
+    }
+
+    /// Makes a range this process's own, with what lies there: others may still write to the shared pages, such as one
+    /// that was stopped in the middle of a sum and goes on when the group has long ended.
+    pub fn detach(&self, offset: usize, len: usize) {
+        let start = offset / GRAIN * GRAIN;
+        let end = (offset + len).next_multiple_of(GRAIN).min(self.map.len());
+        for from in (start..end).step_by(PIECE) {
+            self.detach_piece(from, PIECE.min(end - from));
+        }
+    }
+
+    fn detach_piece(&self, offset: usize, len: usize) {
+        let Some(place) = self.at(offset, len) else { return };
+        let mut kept: Vec<u8> = Vec::with_capacity(len);
+        // SAFETY: the range lies in the mapping and is the caller's; it is mapped throughout, before and after.
+        unsafe {
+            std::ptr::copy_nonoverlapping(place, kept.as_mut_ptr(), len);
+            let (rights, flags) = (
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED,
+            );
+            // Where the kernel refuses, the pages stay shared: the call has failed in any case.
+            if mmap_anonymous(place.cast(), len, rights, flags).is_ok() {
+                std::ptr::copy_nonoverlapping(kept.as_ptr(), place, len);
+                self.free_pages(offset, len);
+            }
+        }
+    }
+
+    /// Where the kernel cannot free the pages they stay, and are used again.
+    fn free_pages(&self, offset: usize, len: usize) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(self.memory.fd(), flags, self.start + offset as u64, len as u64);
     }
 
     /// Where an offset lies in this process; `None` where the range is not inside the arena.

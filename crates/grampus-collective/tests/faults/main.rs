@@ -13,6 +13,7 @@ mod member;
 #[expect(dead_code, reason = "these tests need a part of it")]
 mod support;
 mod team;
+mod zombies;
 
 use std::time::Duration;
 

@@ -15,6 +15,13 @@ pub fn say(text: &str) {
     output.flush().unwrap();
 }
 
+/// The next command; nothing when the test has ended.
+pub fn told() -> Option<String> {
+    let mut line = String::new();
+    let bytes = std::io::stdin().read_line(&mut line).unwrap();
+    (bytes > 0).then(|| line.trim_end().to_owned())
+}
+
 pub fn run() {
     // Nobody is left behind when the test itself is killed.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
@@ -24,7 +31,7 @@ pub fn run() {
         "card {}",
         card.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
     ));
-    for line in std::io::stdin().lines().map_while(Result::ok) {
+    while let Some(line) = told() {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |index: usize| words[index].parse::<u64>().unwrap();
         match words[0] {
@@ -77,6 +84,9 @@ fn member(
         return error;
     }
     say("formed .");
+    if let Some(error) = crate::zombies::play(&group, seed) {
+        return error;
+    }
     let mut shared = group.shared::<f32>(100_000).unwrap();
     for step in 1.. {
         if let Err(error) = call(&group, &mut shared, random(seed, step), step) {

@@ -161,7 +161,7 @@ fn a_started_call_against_a_blocking_one() {
 fn all_to_all_with_sizes_that_do_not_fit() {
     let exchange = |sent: usize| {
         move |group: &Group| {
-            let sources = vec![vec![1.0_f32; 4], vec![1.0; sent], vec![1.0; 4]];
+            let sources = [vec![1.0_f32; 4], vec![1.0; sent], vec![1.0; 4]];
             let mut targets = vec![vec![0.0_f32; 4]; 3];
             if group.rank() == 1 {
                 targets[2] = vec![0.0; 7];

@@ -137,7 +137,7 @@ integer!(i8, u8, i32, i64);
 
 impl Sample for bool {
     fn sample(bits: u64) -> Self {
-        bits % 3 == 0
+        bits.is_multiple_of(3)
     }
 
     fn bits(self) -> u64 {
