@@ -30,7 +30,7 @@ unsafe impl Sync for SharedBytes {}
 impl SharedBytes {
     pub(crate) fn take(segment: Arc<Segment>, len: usize) -> Result<Self, CollectiveError> {
         let arena = segment.arena()?;
-        let offset = arena.take(len, segment.taken())?;
+        let offset = arena.take(len)?;
         let start = arena
             .at(offset, len)
             .ok_or_else(|| CollectiveError::System("shared memory is smaller than announced".into()))?;

@@ -24,6 +24,11 @@ impl Layout {
         }
     }
 
+    /// Members on this host.
+    pub fn members(self) -> usize {
+        self.members
+    }
+
     /// Bytes of one slot.
     pub fn slot_bytes(self) -> usize {
         self.slot

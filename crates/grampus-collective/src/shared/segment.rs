@@ -1,7 +1,7 @@
 //! The shared memory of a group on one host, as one member sees it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use grampus_net::Memory;
@@ -14,10 +14,12 @@ use super::line::{Block, Line};
 use super::{Arena, Layout, presence};
 use crate::CollectiveError;
 
+/// The most that a process can map, with room for the rest: half of what 47 bits address.
+const ADDRESSES: u64 = 1 << 46;
+
 /// What stands at the start of a segment.
 #[repr(C, align(64))]
 struct Front {
-    taken: AtomicU64,
     fault: Fault,
 }
 
@@ -32,7 +34,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// New memory for a group. The arena is as large as the host's memory, and takes none of it before it is used.
+    /// New memory for a group. The arena has as much room for each member as the host has memory, and takes none of it
+    /// before it is used.
     pub fn create(layout: Layout) -> Result<Memory, CollectiveError> {
         let info = rustix::system::sysinfo();
         let host = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
@@ -40,7 +43,8 @@ impl Segment {
             .current
             .unwrap_or(u64::MAX);
         let fixed = layout.arena() as u64;
-        Ok(Memory::create_shared((fixed + host).min(largest).max(fixed))?)
+        let arena = host.saturating_mul(layout.members() as u64).min(ADDRESSES);
+        Ok(Memory::create_shared((fixed + arena).min(largest).max(fixed))?)
     }
 
     /// Maps the memory as local member `me` and shows that this process lives.
@@ -131,18 +135,14 @@ impl Segment {
         if let Some(arena) = self.arena.get() {
             return Ok(arena);
         }
-        let arena = Arena::map(&self.memory, self.layout.arena() as u64)?;
+        let start = self.layout.arena() as u64;
+        let arena = Arena::map(&self.memory, start, self.me, self.layout.members())?;
         Ok(self.arena.get_or_init(|| arena))
     }
 
     /// The offset of a buffer, where it lies in the arena.
     pub fn place_of(&self, buffer: *const u8, len: usize) -> Option<usize> {
         self.arena.get()?.offset_of(buffer, len)
-    }
-
-    /// Bytes of the arena that are taken, counted by all members together.
-    pub fn taken(&self) -> &AtomicU64 {
-        &self.front().taken
     }
 
     fn front(&self) -> &Front {

@@ -191,6 +191,27 @@ fn buffers_that_were_given_back_come_again_zeroed() {
     });
 }
 
+/// In the end far more has been taken than the host has, a little at a time.
+#[test]
+fn room_that_was_given_back_is_used_for_larger_buffers() {
+    within(60, || {
+        members(3, Settings::default(), |group| {
+            for step in 1..120 {
+                let len = step << 22;
+                let one = group.shared::<u8>(len).unwrap();
+                group.barrier().unwrap();
+                drop(one);
+                let two = [
+                    group.shared::<u8>(len / 2).unwrap(),
+                    group.shared::<u8>(len / 3).unwrap(),
+                ];
+                group.barrier().unwrap();
+                drop(two);
+            }
+        });
+    });
+}
+
 #[test]
 fn shared_memory_that_cannot_be_had_is_refused() {
     within(60, || {
