@@ -111,11 +111,23 @@ impl Group {
 
     /// `parts` become the parts of all ranks, which may be of unequal length.
     pub fn all_gather<T: Element>(&self, mine: &[T], parts: &mut [&mut [T]]) -> Result<(), CollectiveError> {
-        self.blocking(Request::AllGather {
+        self.all_gather_while(mine, parts, &|| false)
+    }
+
+    /// Like [`Group::all_gather`]; where `gives_up` says so, the call is given up and the group ends.
+    pub fn all_gather_while<T: Element>(
+        &self,
+        mine: &[T],
+        parts: &mut [&mut [T]],
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
+        let request = Request::AllGather {
             dtype: T::DTYPE,
             source: source(mine),
             targets: parts.iter_mut().map(|target| part(target)).collect(),
-        })
+        };
+        // SAFETY: made from slices that the caller lends for the length of the call.
+        unsafe { self.call(request, gives_up) }
     }
 
     /// At the root, `parts` become the parts of all ranks, of equal length; elsewhere it is empty.
