@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness import Failed, machine, version
-from ranks import Contest, Group, free_port
+from ranks import ONE_THREAD, Contest, Group, free_port, need, rank_environments, show_progress
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -64,23 +64,9 @@ OPENMPI = {
 }
 # The shared-memory transport has another name since 5.0.
 OPENMPI_5 = {name.replace("vader", "sm"): value.replace("vader", "sm") for name, value in OPENMPI.items()}
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 INSTALL_OPENMPI = "apt-get install -y --no-install-recommends openmpi-bin"
 
 Samples = dict[str, dict[int, list[float]]]
-
-
-def need(*distributions: str) -> None:
-    for distribution in distributions:
-        if not version(distribution):
-            raise Failed(f"{distribution} is not installed")
-
-
-def rank_environments(procs: int, address: str, **more: str) -> list[dict[str, str]]:
-    """Return torchrun's variables for each rank."""
-    port = str(free_port())
-    shared = {"WORLD_SIZE": str(procs), "MASTER_ADDR": address, "MASTER_PORT": port, **ONE_THREAD, **more}
-    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(procs)]
 
 
 def plain_ranks(kind: str, procs: int) -> Group:
@@ -197,14 +183,8 @@ def measured(contest: Contest, sizes: list[int], rounds: int) -> Samples:
                 taken = contest.attempt(name, lambda group: one_call(group, size, turn))  # noqa: B023
                 if taken is not None:
                     samples[name][size].append(taken)
-        progress(number, rounds)
+        show_progress(number, rounds)
     return samples
-
-
-def progress(number: int, rounds: int) -> None:
-    if sys.stderr.isatty():
-        end = "\r" if number < rounds else "\r\033[K"
-        print(f"  round {number} of {rounds}", end=end, file=sys.stderr, flush=True)
 
 
 def size_text(size: int) -> str:
@@ -294,7 +274,7 @@ def run_local(options: argparse.Namespace) -> dict:
     names = tuple(name for name in LOCAL if name in (options.only or LOCAL))
     with Contest() as contest:
         local_contest(contest, (*names, COPY), options.procs)
-        show_versions(contest)
+        contest.show_versions()
         samples = measured(contest, options.sizes, options.rounds)
     print(
         f"\nall-reduce of float32, {options.procs} processes, median of {options.rounds} ± half the quartiles"
@@ -305,7 +285,7 @@ def run_local(options: argparse.Namespace) -> dict:
     show_ratios(samples, [("gloo", "grampus"), ("openmpi", "grampus")], options.sizes, asked)
     if large := [size for size in options.sizes if size >= LARGE]:
         show_limit(samples, large, options.procs)
-    show_notes(contest)
+    contest.show_notes()
     return samples
 
 
@@ -324,26 +304,15 @@ def run_hosts(options: argparse.Namespace) -> dict:
     try:
         with tempfile.TemporaryDirectory() as home, Contest() as contest:
             hosts_contest(contest, (*names, STREAM), hosts, home)
-            show_versions(contest)
+            contest.show_versions()
             samples = measured(contest, options.sizes, options.rounds)
     finally:
         remove_hosts(hosts)
     print(f"\nall-reduce of float32, 2 hosts (veth), median of {options.rounds} ± half the quartiles")
     show_times(samples, [*names, STREAM], options.sizes)
     show_ratios(samples, [("gloo", "tls"), ("gloo", "plain"), (STREAM, "plain")], options.sizes, {})
-    show_notes(contest)
+    contest.show_notes()
     return samples
-
-
-def show_versions(contest: Contest) -> None:
-    print(", ".join(f"{name} {text}".replace("mpi Open", "Open") for name, text in contest.versions.items()))
-
-
-def show_notes(contest: Contest) -> None:
-    if contest.notes:
-        print()
-    for note in contest.notes:
-        print(f"  {note}")
 
 
 def save(options: argparse.Namespace, samples: Samples) -> None:

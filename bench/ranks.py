@@ -14,16 +14,18 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
-from harness import Failed
+from harness import Failed, version
 
 Result = TypeVar("Result")
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 START_LIMIT = 60.0
 END_LIMIT = 10.0
 # A rank that uses more of a core than this while it waits is named: it slows whoever is measured.
@@ -33,6 +35,26 @@ IDLE_SHARE = 0.05
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
+
+
+def need(*distributions: str) -> None:
+    """Fail where one of these is not installed."""
+    for distribution in distributions:
+        if not version(distribution):
+            raise Failed(f"{distribution} is not installed")
+
+
+def rank_environments(procs: int, address: str, **more: str) -> list[dict[str, str]]:
+    """Return torchrun's variables for each rank."""
+    port = str(free_port())
+    shared = {"WORLD_SIZE": str(procs), "MASTER_ADDR": address, "MASTER_PORT": port, **ONE_THREAD, **more}
+    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(procs)]
+
+
+def show_progress(number: int, rounds: int) -> None:
+    if sys.stderr.isatty():
+        end = "\r" if number < rounds else "\r\033[K"
+        print(f"  round {number} of {rounds}", end=end, file=sys.stderr, flush=True)
 
 
 class Gone(Failed):
@@ -228,6 +250,14 @@ class Contest:
         except Failed as failure:
             self.leave_out(name, failure)
             return None
+
+    def show_versions(self) -> None:
+        texts = (f"{name} {text}".replace("mpi Open", "Open") for name, text in self.versions.items())
+        print(", ".join(texts))
+
+    def show_notes(self) -> None:
+        for place, note in enumerate(self.notes):
+            print(f"{'' if place else chr(10)}  {note}")
 
     def __enter__(self) -> Contest:
         return self
