@@ -1,13 +1,14 @@
 """How fast Grampus sums arrays over processes, beside Gloo and OpenMPI.
 
 All contenders are there at once and take turns, in another order each round, after one round that is not
-counted; whoever waits for its turn is blocked in a read and costs nothing. A figure is the median over rounds
-of the seconds of one call: a loop of calls after a barrier, and the slowest rank counts. Every sum is checked
-once for each size. With --hosts there are two processes, each in a network namespace of its own. What is not
-installed is left out, aloud.
+counted, and all are started anew some times; whoever waits for its turn is blocked in a read and costs
+nothing. A figure is the median over rounds of the seconds of one call: a loop of calls after a barrier, and
+the slowest rank counts. Every sum is checked once for each size. With --hosts there are two processes,
+each in a network namespace of its own. What is not installed is left out, aloud.
 """
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -20,7 +21,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness import Failed, machine, version
-from ranks import ONE_THREAD, Contest, Group, free_port, need, rank_environments, show_progress
+from ranks import (
+    ONE_THREAD,
+    Contest,
+    Group,
+    free_port,
+    need,
+    rank_environments,
+    rounds_of,
+    show_machine,
+    show_progress,
+)
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -166,13 +177,25 @@ def calls_in_a_turn(group: Group, size: int) -> int:
     return calls
 
 
-def measured(contest: Contest, sizes: list[int], rounds: int) -> Samples:
-    """Run everybody in turns and return the seconds of one call, by contender, size and round."""
-    samples: Samples = {name: {size: [] for size in sizes} for name in contest.groups}
+def measured(contest: Contest, enter: Callable[[], None], options: argparse.Namespace) -> Samples:
+    """Start everybody some times; return the seconds of one call, by contender, size and round."""
+    samples: Samples = {}
+    plan = rounds_of(options.starts, options.rounds)
+    for start, rounds in enumerate(plan, 1):
+        show_progress(f"  start {start} of {len(plan)}")
+        with contest:
+            enter()
+            take_turns(contest, samples, options.sizes, rounds, start)
+    show_progress("")
+    return samples
+
+
+def take_turns(contest: Contest, samples: Samples, sizes: list[int], rounds: int, start: int) -> None:
     calls: dict[tuple[str, int], int] = {}
     for number in range(rounds + 1):
+        show_progress(f"  start {start}, round {number} of {rounds}")
         for place, size in enumerate(sizes):
-            for name in contest.in_turn(number + place):
+            for name in contest.in_turn(start + number + place):
                 if name in (COPY, STREAM) and size < LARGE:
                     continue
                 if number == 0:
@@ -182,9 +205,7 @@ def measured(contest: Contest, sizes: list[int], rounds: int) -> Samples:
                 turn = calls[name, size]
                 taken = contest.attempt(name, lambda group: one_call(group, size, turn))  # noqa: B023
                 if taken is not None:
-                    samples[name][size].append(taken)
-        show_progress(number, rounds)
-    return samples
+                    samples.setdefault(name, {}).setdefault(size, []).append(taken)
 
 
 def size_text(size: int) -> str:
@@ -226,7 +247,7 @@ def ratio(samples: Samples, theirs: str, ours: str, size: int) -> float | None:
 
 
 def verdict(value: float | None, asked: float | None) -> str:
-    shown = "—" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    shown = "—" if value is None else f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
     if asked is None:
         return f"{shown:>7}{'':15}"
     word = "" if value is None else "met" if value >= asked else "missed"
@@ -270,15 +291,17 @@ def show_limit(samples: Samples, sizes: list[int], procs: int) -> None:
         print(f"  {size_text(size):>8}  {shown[0]:>15}  {shown[1]:>15}  {share:>6}")
 
 
+def counts(options: argparse.Namespace) -> str:
+    starts = len(rounds_of(options.starts, options.rounds))
+    return f"median of {options.rounds} rounds in {starts} starts ± half the quartile distance"
+
+
 def run_local(options: argparse.Namespace) -> dict:
     names = tuple(name for name in LOCAL if name in (options.only or LOCAL))
-    with Contest() as contest:
-        local_contest(contest, (*names, COPY), options.procs)
-        contest.show_versions()
-        samples = measured(contest, options.sizes, options.rounds)
-    print(
-        f"\nall-reduce of float32, {options.procs} processes, median of {options.rounds} ± half the quartiles"
-    )
+    contest = Contest()
+    samples = measured(contest, lambda: local_contest(contest, (*names, COPY), options.procs), options)
+    contest.show_versions()
+    print(f"\nall-reduce of float32, {options.procs} processes; {counts(options)}")
     show_times(samples, list(names), options.sizes)
     asked: dict[tuple[str, int], float] = {("openmpi", size): 1 for size in SIZES}
     asked |= {("gloo", size): least for size, least in ASKED.get(options.procs, {}).items()}
@@ -302,13 +325,14 @@ def run_hosts(options: argparse.Namespace) -> dict:
         print(f"\nleft out, no network namespaces can be made: {error}")
         return {}
     try:
-        with tempfile.TemporaryDirectory() as home, Contest() as contest:
-            hosts_contest(contest, (*names, STREAM), hosts, home)
-            contest.show_versions()
-            samples = measured(contest, options.sizes, options.rounds)
+        contest = Contest()
+        with tempfile.TemporaryDirectory() as home:
+            enter = functools.partial(hosts_contest, contest, (*names, STREAM), hosts, home)
+            samples = measured(contest, enter, options)
     finally:
         remove_hosts(hosts)
-    print(f"\nall-reduce of float32, 2 hosts (veth), median of {options.rounds} ± half the quartiles")
+    contest.show_versions()
+    print(f"\nall-reduce of float32, 2 hosts joined by veth; {counts(options)}")
     show_times(samples, [*names, STREAM], options.sizes)
     show_ratios(samples, [("gloo", "tls"), ("gloo", "plain"), (STREAM, "plain")], options.sizes, {})
     contest.show_notes()
@@ -342,22 +366,22 @@ def size_of(text: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--procs", type=int, default=2, help="processes (2)")
-    parser.add_argument("--rounds", type=int, default=7, help="counted rounds (7)")
+    parser.add_argument("--rounds", type=int, default=9, help="counted rounds, in all (9)")
+    parser.add_argument("--starts", type=int, default=3, help="how often all processes are started (3)")
     parser.add_argument("--sizes", type=size_of, nargs="+", metavar="SIZE", help="such as 4KiB 16MiB")
     parser.add_argument("--hosts", action="store_true", help="between two network namespaces; needs root")
     parser.add_argument("--save", action="store_true", help="append a line to bench/results/collective.jsonl")
     names = sorted({*LOCAL, *HOSTS})
     parser.add_argument("--only", nargs="+", choices=names, metavar="CONTENDER", help=", ".join(names))
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error("--rounds must be at least 1")
+    if min(options.rounds, options.starts) < 1:
+        parser.error("--rounds and --starts must be at least 1")
     if options.procs < 2:
         parser.error("--procs must be at least 2")
     if options.hosts:
         options.procs = 2
     options.sizes = options.sizes or list(HOSTS_SIZES if options.hosts else SIZES)
-    facts = machine()
-    print(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}, {facts['when']}")
+    show_machine()
     samples = run_hosts(options) if options.hosts else run_local(options)
     if options.save:
         save(options, samples)

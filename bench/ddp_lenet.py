@@ -2,8 +2,8 @@
 
 Everyone trains the same model from the same seed on the same rows, 64 a step and process, with one thread a
 process. `alone` is as many processes at once that know nothing of each other: what the machine can do, 100 %.
-Contenders take turns, in another order each round, after one round that is not counted; a figure is the
-median over rounds. Gloo and Grampus must come to the same losses.
+Contenders take turns, in another order each round, after one round that is not counted, and all are started
+anew some times; a figure is the median over rounds. Gloo and Grampus must come to the same losses.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from harness import machine, version
-from ranks import Contest, Group, need, rank_environments, show_progress
+from ranks import Contest, Group, need, rank_environments, rounds_of, show_machine, show_progress
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -33,12 +33,27 @@ def start(kind: str, procs: int, data: str | None) -> Group:
     return Group(procs, [command] * procs, environments)
 
 
-def trained(contest: Contest, rounds: int, steps: int) -> tuple[Rounds, dict[str, list[float]]]:
-    """Train everybody in turns; return rows a second of all ranks together, and each rank's last loss."""
-    rates: Rounds = {name: [] for name in contest.groups}
+def trained(contest: Contest, options: argparse.Namespace) -> tuple[Rounds, dict[str, list[float]]]:
+    """Start everybody some times; return rows a second of all ranks together, and each rank's last loss."""
+    rates: Rounds = {}
     losses: dict[str, list[float]] = {}
+    plan = rounds_of(options.starts, options.rounds)
+    for begun, rounds in enumerate(plan, 1):
+        show_progress(f"  start {begun} of {len(plan)}")
+        with contest:
+            for name in [one for one in NAMES if one in (options.only or NAMES)]:
+                contest.enter(name, lambda: start(name, options.procs, options.data))  # noqa: B023
+            take_turns(contest, rates, losses, rounds, options.steps, begun)
+    show_progress("")
+    return rates, losses
+
+
+def take_turns(
+    contest: Contest, rates: Rounds, losses: dict[str, list[float]], rounds: int, steps: int, begun: int
+) -> None:
     for number in range(rounds + 1):
-        for name in contest.in_turn(number):
+        show_progress(f"  start {begun}, round {number} of {rounds}")
+        for name in contest.in_turn(begun + number):
             answers = contest.attempt(name, lambda group: group.ask(do="train", steps=steps))
             if answers is None:
                 losses.pop(name, None)
@@ -46,9 +61,9 @@ def trained(contest: Contest, rounds: int, steps: int) -> tuple[Rounds, dict[str
             losses[name] = [answer["loss"] for answer in answers]
             if number > 0:
                 # Each rank by its own clock: nobody waits for the slowest but where its collectives do.
-                rates[name].append(sum(answer["rows"] / answer["seconds"] for answer in answers))
-        show_progress(number, rounds)
-    return rates, losses
+                rates.setdefault(name, []).append(
+                    sum(answer["rows"] / answer["seconds"] for answer in answers)
+                )
 
 
 def verdict(value: float, asked: float | None) -> str:
@@ -76,7 +91,7 @@ def show(rates: Rounds, procs: int) -> None:
         print(row.rstrip())
 
 
-def compare_losses(losses: dict[str, list[float]], procs: int, steps: int) -> bool:
+def compare_losses(losses: dict[str, list[float]], procs: int) -> bool:
     """Say whether both came to the same; False where they did not."""
     pair = [losses.get(name) for name in ("gloo", "grampus")]
     if not all(pair):
@@ -85,7 +100,7 @@ def compare_losses(losses: dict[str, list[float]], procs: int, steps: int) -> bo
     furthest = max(abs(one - other) / abs(one) for one, other in zip(*pair, strict=True))
     equal = furthest == 0.0 if procs == 2 else furthest <= TOLERANCE
     word = "equal to the last bit" if furthest == 0.0 else f"apart by at most {furthest:.1e} of the value"
-    print(f"\n  losses of gloo and grampus after {steps} steps: {word}{'' if equal else ', which is WRONG'}")
+    print(f"\n  last losses of gloo and grampus: {word}{'' if equal else ', which is WRONG'}")
     for name, values in zip(("gloo", "grampus"), pair, strict=True):
         shown = ", ".join(f"{value:.6f}" for value in values[:4])
         print(f"  {name:10}{shown}{', …' if len(values) > 4 else ''}")
@@ -106,7 +121,8 @@ def save(options: argparse.Namespace, rates: Rounds, losses: dict[str, list[floa
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--procs", type=int, default=2, help="processes (2)")
-    parser.add_argument("--rounds", type=int, default=7, help="counted rounds (7)")
+    parser.add_argument("--rounds", type=int, default=9, help="counted rounds, in all (9)")
+    parser.add_argument("--starts", type=int, default=3, help="how often all processes are started (3)")
     parser.add_argument("--steps", type=int, default=100, help="steps a round (100)")
     parser.add_argument(
         "--data", metavar="FOLDER", help="MNIST's files train-*-ubyte, also as .gz; else made rows"
@@ -114,22 +130,19 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="append a line to bench/results/ddp_lenet.jsonl")
     parser.add_argument("--only", nargs="+", choices=NAMES, metavar="CONTENDER", help=", ".join(NAMES))
     options = parser.parse_args()
-    if min(options.rounds, options.steps) < 1 or options.procs < 2:
-        parser.error("--rounds and --steps must be at least 1, --procs at least 2")
+    if min(options.rounds, options.starts, options.steps) < 1 or options.procs < 2:
+        parser.error("--rounds, --starts and --steps must be at least 1, --procs at least 2")
     if options.data and not list(Path(options.data).glob("train-images-idx3-ubyte*")):
         parser.error(f"{options.data} holds no train-images-idx3-ubyte")
-    facts = machine()
-    print(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}, {facts['when']}")
-    with Contest() as contest:
-        for name in NAMES:
-            if name in (options.only or NAMES):
-                contest.enter(name, lambda: start(name, options.procs, options.data))  # noqa: B023
-        contest.show_versions()
-        rates, losses = trained(contest, options.rounds, options.steps)
+    show_machine()
+    contest = Contest()
+    rates, losses = trained(contest, options)
+    contest.show_versions()
     what = Path(options.data).name if options.data else "made rows"
-    print(f"\nLeNet-5 on {what}, {options.procs} processes, batch 64 each, median of {options.rounds}")
+    counts = f"{options.rounds} rounds in {len(rounds_of(options.starts, options.rounds))} starts"
+    print(f"\nLeNet-5 on {what}, {options.procs} processes, batch 64 each; median of {counts}")
     show(rates, options.procs)
-    equal = compare_losses(losses, options.procs, options.steps * (options.rounds + 1))
+    equal = compare_losses(losses, options.procs)
     contest.show_notes()
     if options.save:
         save(options, rates, losses)

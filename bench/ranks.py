@@ -16,12 +16,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
-from harness import Failed, version
+from harness import Failed, machine, version
 
 Result = TypeVar("Result")
 
@@ -51,10 +52,24 @@ def rank_environments(procs: int, address: str, **more: str) -> list[dict[str, s
     return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(procs)]
 
 
-def show_progress(number: int, rounds: int) -> None:
+def show_machine() -> None:
+    """Print where and when, and say so where others use the machine too."""
+    facts = machine()
+    print(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}, {facts['when']}")
+    if facts["load"] > 0.5 * facts["cores"]:
+        print("others use this machine: take these figures again when it is quiet")
+
+
+def rounds_of(starts: int, rounds: int) -> list[int]:
+    """Return how many rounds each start gets, none of them zero."""
+    starts = min(starts, rounds)
+    return [rounds // starts + (number < rounds % starts) for number in range(starts)]
+
+
+def show_progress(words: str) -> None:
+    """Show where it stands, or, without words, nothing again."""
     if sys.stderr.isatty():
-        end = "\r" if number < rounds else "\r\033[K"
-        print(f"  round {number} of {rounds}", end=end, file=sys.stderr, flush=True)
+        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 
 
 class Gone(Failed):
@@ -218,14 +233,21 @@ class Group:
 
 
 class Contest:
-    """All groups of one benchmark; whoever fails is named and does not take part in the rest."""
+    """All groups of one benchmark; whoever fails is named and does not take part in the rest.
+
+    Used with `with` once for every start of the groups: what chance gives a process when it starts, such as
+    the pages of its memory and the cores of its threads, stays with it, and would pass for its own merit.
+    """
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.versions: dict[str, str] = {}
+        self.out: set[str] = set()
         self.notes: list[str] = []
 
     def enter(self, name: str, start: Callable[[], Group]) -> None:
+        if name in self.out:
+            return
         try:
             self.groups[name] = start()
         except Failed as failure:
@@ -234,9 +256,14 @@ class Contest:
             self.versions.update(self.groups[name].facts["versions"])
 
     def leave_out(self, name: str, failure: Failed) -> None:
-        self.notes.append(f"{name}: left out, {failure}")
+        self.out.add(name)
+        self.note(f"{name}: left out, {failure}")
         if group := self.groups.pop(name, None):
             group.stop()
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def in_turn(self, first: int) -> list[str]:
         """Return who is still there, from another one on each time: nobody is always first."""
@@ -252,12 +279,15 @@ class Contest:
             return None
 
     def show_versions(self) -> None:
+        """Print what the ranks themselves said they run."""
         texts = (f"{name} {text}".replace("mpi Open", "Open") for name, text in self.versions.items())
         print(", ".join(texts))
 
     def show_notes(self) -> None:
-        for place, note in enumerate(self.notes):
-            print(f"{'' if place else chr(10)}  {note}")
+        if self.notes:
+            print()
+        for note in self.notes:
+            print(textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="    "))
 
     def __enter__(self) -> Contest:
         return self
@@ -265,6 +295,6 @@ class Contest:
     def __exit__(self, *_: object) -> None:
         for name, group in self.groups.items():
             if words := group.spins():
-                self.notes.append(f"{name}: {words}, which slowed the others")
+                self.note(f"{name}: {words}, which slowed the others")
             group.stop()
         self.groups = {}
