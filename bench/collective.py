@@ -209,7 +209,9 @@ def take_turns(contest: Contest, samples: Samples, sizes: list[int], rounds: int
 
 
 def size_text(size: int) -> str:
-    return f"{size / MIB:g} MiB" if size >= MIB else f"{size / KIB:g} KiB"
+    if size < KIB:
+        return f"{size} B"
+    return f"{size / MIB:.4g} MiB" if size >= MIB else f"{size / KIB:.4g} KiB"
 
 
 def time_text(seconds: float) -> str:
@@ -264,7 +266,7 @@ def show_ratios(
             + " did not run"
         )
         return
-    print("\n  how many times faster, and what is asked")
+    print(f"\n  how many times faster{', and what is asked' if asked else ''}")
     titles = (f"{TITLES[theirs] + ' ÷ ' + TITLES[ours]:<26}" for theirs, ours in pairs)
     print(f"  {'':>8}    " + "  ".join(titles).rstrip())
     for size in sizes:
@@ -293,7 +295,8 @@ def show_limit(samples: Samples, sizes: list[int], procs: int) -> None:
 
 def counts(options: argparse.Namespace) -> str:
     starts = len(rounds_of(options.starts, options.rounds))
-    return f"median of {options.rounds} rounds in {starts} starts ± half the quartile distance"
+    rounds = f"{options.rounds} rounds in {starts} start{'s' * (starts > 1)}"
+    return f"median of {rounds} ± half quartile distance"
 
 
 def run_local(options: argparse.Namespace) -> dict:
@@ -332,7 +335,7 @@ def run_hosts(options: argparse.Namespace) -> dict:
     finally:
         remove_hosts(hosts)
     contest.show_versions()
-    print(f"\nall-reduce of float32, 2 hosts joined by veth; {counts(options)}")
+    print(f"\nall-reduce of float32, 2 hosts (veth); {counts(options)}")
     show_times(samples, [*names, STREAM], options.sizes)
     show_ratios(samples, [("gloo", "tls"), ("gloo", "plain"), (STREAM, "plain")], options.sizes, {})
     contest.show_notes()

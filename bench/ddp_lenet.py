@@ -139,7 +139,8 @@ def main() -> int:
     rates, losses = trained(contest, options)
     contest.show_versions()
     what = Path(options.data).name if options.data else "made rows"
-    counts = f"{options.rounds} rounds in {len(rounds_of(options.starts, options.rounds))} starts"
+    starts = len(rounds_of(options.starts, options.rounds))
+    counts = f"{options.rounds} rounds in {starts} start{'s' * (starts > 1)}"
     print(f"\nLeNet-5 on {what}, {options.procs} processes, batch 64 each; median of {counts}")
     show(rates, options.procs)
     equal = compare_losses(losses, options.procs)

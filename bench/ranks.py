@@ -219,15 +219,15 @@ class Group:
         """End all of it: ranks end when their orders do, and the rest is ended here."""
         for rank in self.ranks:
             rank.close()
-        deadline = time.monotonic() + END_LIMIT
+        # Those that never came so far as to take orders get no time to end by themselves.
+        deadline = time.monotonic() + (END_LIMIT if len(self.ranks) == self.size else 0.5)
         for word in (None, signal.SIGTERM, signal.SIGKILL):
             for process in self.processes:
                 if word and process.poll() is None:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, word)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    # Those that never got an order, and have not failed, get no time to think.
-                    process.wait(max(deadline - time.monotonic(), 0.1) if self.ranks else 1.0)
+                    process.wait(max(deadline - time.monotonic(), 0.0))
             deadline = time.monotonic() + 2.0
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -287,7 +287,9 @@ class Contest:
         if self.notes:
             print()
         for note in self.notes:
-            print(textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="    "))
+            print(
+                textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+            )
 
     def __enter__(self) -> Contest:
         return self
