@@ -27,7 +27,14 @@ pub(super) trait Work: Copy + 'static {
 /// A bool as it lies in memory, where anything but zero is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Truth(pub(super) u8);
+pub(super) struct Truth(u8);
+
+impl Truth {
+    #[inline(always)]
+    fn normal(self) -> Self {
+        Self(u8::from(self.0 != 0))
+    }
+}
 
 #[inline(always)]
 pub(super) fn canonical_f32(value: f32) -> f32 {
@@ -63,12 +70,7 @@ element!(i8, i8, std::convert::identity, std::convert::identity);
 element!(u8, u8, std::convert::identity, std::convert::identity);
 element!(i32, i32, std::convert::identity, std::convert::identity);
 element!(i64, i64, std::convert::identity, std::convert::identity);
-element!(
-    Truth,
-    Truth,
-    |truth: Truth| Truth(u8::from(truth.0 != 0)),
-    std::convert::identity
-);
+element!(Truth, Truth, std::convert::identity, Truth::normal);
 
 macro_rules! divided {
     ($($type:ty),*) => {$(
@@ -177,6 +179,6 @@ float_ops!(f32);
 float_ops!(f64);
 integer_ops!(i8, u8, i32, i64);
 combine!(And, Truth, |left: Truth, right: Truth| Truth(
-    u8::from(left.0 != 0) & u8::from(right.0 != 0)
+    left.normal().0 & right.normal().0
 ));
 combine!(Or, Truth, |left: Truth, right: Truth| Truth(left.0 | right.0));

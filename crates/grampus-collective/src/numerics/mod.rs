@@ -20,6 +20,9 @@ mod plan;
 mod program;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
 pub use dtype::{DType, Op, Unsupported, check};
 pub use norm::{NORM_BLOCK, norm, square_sums};
 pub use plan::{Finish, Input, PlanError};
