@@ -63,7 +63,7 @@ pub(super) fn find(wanted: Wanted) -> Kernel {
     match wanted.dtype {
         DType::F32 => of_float::<f32>(wanted),
         DType::F64 => of_float::<f64>(wanted),
-        DType::F16 => of_float::<f16>(wanted),
+        DType::F16 => of_f16(wanted),
         DType::Bf16 => of_float::<bf16>(wanted),
         DType::I8 => of_integer::<i8>(wanted),
         DType::U8 => of_integer::<u8>(wanted),
@@ -71,6 +71,14 @@ pub(super) fn find(wanted: Wanted) -> Kernel {
         DType::I64 => of_integer::<i64>(wanted),
         DType::Bool => of_bool(wanted),
     }
+}
+
+fn of_f16(wanted: Wanted) -> Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(kernel) = super::f16c::find(wanted) {
+        return kernel;
+    }
+    of_float::<f16>(wanted)
 }
 
 fn of_float<E: Element>(wanted: Wanted) -> Kernel
@@ -165,9 +173,9 @@ unsafe fn avx512<E: Element, O: Combine<E::Work>, const K: usize, const NATIVE: 
     unsafe { fold::<E, O, K, NATIVE, WHOLE>(call) }
 }
 
-/// One loop for each kind of call, so that none has to ask in the middle of it.
+/// One loop for each kind of call, so that none has to ask in the middle of it. Unsafe as a `Kernel` is.
 #[inline(always)]
-unsafe fn fold<E, O, const K: usize, const NATIVE: bool, const WHOLE: bool>(call: &Call)
+pub(super) unsafe fn fold<E, O, const K: usize, const NATIVE: bool, const WHOLE: bool>(call: &Call)
 where
     E: Element,
     O: Combine<E::Work>,

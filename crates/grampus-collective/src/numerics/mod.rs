@@ -13,6 +13,8 @@
 mod convert;
 mod dtype;
 mod element;
+#[cfg(target_arch = "x86_64")]
+mod f16c;
 mod kernel;
 mod level;
 mod norm;
