@@ -33,7 +33,9 @@ fn main() -> Result<()> {
     };
     let (size, rounds) = (size.parse::<usize>()? << 20, rounds.parse::<usize>()?);
     let listens = side == "listen";
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let mut wire = runtime.block_on(open(listens, address, security))?;
     drop(runtime);
 
