@@ -1,4 +1,4 @@
-//! Wires: bulk bytes between two peers, and everything that must end them.
+//! Wires: bulk bytes between two peers, and everything that must end them. `NET-8` is here.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
