@@ -8,20 +8,34 @@
 >>> gp.stop()
 """
 
+from grampus import collective
 from grampus._native import __version__
 from grampus.cluster import Cluster
 from grampus.context import local_rank, local_world_size, rank, world_size
-from grampus.errors import ClusterError, GrampusError, NotPicklable, WorkerDied, WorkerTraceback
+from grampus.errors import (
+    CallMismatch,
+    ClusterError,
+    CollectiveError,
+    GrampusError,
+    NotPicklable,
+    PeerLost,
+    WorkerDied,
+    WorkerTraceback,
+)
 from grampus.session import init, run, stop
 
 __all__ = [
+    "CallMismatch",
     "Cluster",
     "ClusterError",
+    "CollectiveError",
     "GrampusError",
     "NotPicklable",
+    "PeerLost",
     "WorkerDied",
     "WorkerTraceback",
     "__version__",
+    "collective",
     "init",
     "local_rank",
     "local_world_size",

@@ -8,11 +8,11 @@ import signal
 import sys
 from typing import Any, NamedTuple
 
-from grampus import _exception, _native, _output, _payload, _threads
+from grampus import _exception, _group, _native, _output, _payload, _threads
 from grampus.errors import NotPicklable
 
 # Errors that a rank typically meets because another one has gone.
-_CONSEQUENCES = (ConnectionError, EOFError)
+_CONSEQUENCES = (ConnectionError, EOFError, _native.PeerLost)
 _CONSEQUENCE_WORDS = ("connection reset by peer", "connection closed by peer", "broken pipe")
 
 
@@ -53,8 +53,9 @@ def serve(introduction: Introduction) -> int:
         introduction.host,
         introduction.silent_after_ms,
     )
+    lobby = agent.lobby()
     while (assignment := agent.next()) is not None:
-        _work(agent, assignment, output)
+        _work(agent, lobby, assignment, output)
     return 0
 
 
@@ -71,7 +72,9 @@ def _reseed() -> None:
         numpy.random.seed()
 
 
-def _work(agent: _native.Agent, assignment: _native.Assignment, output: _output.Output) -> None:
+def _work(
+    agent: _native.Agent, lobby: _native.Lobby, assignment: _native.Assignment, output: _output.Output
+) -> None:
     task, worker = assignment.task, os.getpid()
     # What ends the task before `settle` has spoken is an interrupt, and interrupts come from being told.
     told = True
@@ -80,6 +83,7 @@ def _work(agent: _native.Agent, assignment: _native.Assignment, output: _output.
             if not agent.begin(task):
                 return agent.cancelled(task, False)
             os.environ.update(assignment.environment)
+            _group.assign(_group.Seat(lobby, assignment.rank, assignment.cards, f"task {task}"))
             function, args, kwargs = _payload.load(assignment.payload)
             value = function(*args, **kwargs)
             answer = _answer(function, value)
@@ -87,6 +91,7 @@ def _work(agent: _native.Agent, assignment: _native.Assignment, output: _output.
             if os.getpid() != worker:
                 # The function forked, and this is the child coming back: it speaks for no worker.
                 leave(0)
+            _group.leave()
             told = agent.settle()
     except (KeyboardInterrupt, SystemExit) as error:
         if told:

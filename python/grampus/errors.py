@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from grampus._native import GrampusError
+from grampus._native import CallMismatch, CollectiveError, GrampusError, PeerLost
 
-__all__ = ["ClusterError", "GrampusError", "NotPicklable", "WorkerDied", "WorkerTraceback"]
+__all__ = [
+    "CallMismatch",
+    "ClusterError",
+    "CollectiveError",
+    "GrampusError",
+    "NotPicklable",
+    "PeerLost",
+    "WorkerDied",
+    "WorkerTraceback",
+]
 
 
 class ClusterError(GrampusError):

@@ -99,6 +99,7 @@ impl Cluster {
                 host: "host".to_owned(),
                 address: "10.0.0.1".to_owned(),
                 ports: vec![1],
+                card: Vec::new(),
             }))?;
         }
         self.expect(&Phase::Ready)
@@ -148,6 +149,7 @@ impl Cluster {
                 task: TaskId(self.tasks),
                 outcome: outcome.clone(),
                 ports: vec![1],
+                card: Vec::new(),
             })?;
         }
         match self.ends.pop() {

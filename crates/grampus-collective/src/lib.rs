@@ -1,5 +1,6 @@
 //! Reduce, gather, broadcast and the rest over a group of processes. Owns the numerics of Grampus.
 
+mod across;
 mod call;
 mod element;
 mod error;
@@ -13,7 +14,7 @@ mod shared;
 pub use call::{Call, Kind, Said};
 pub use element::Element;
 pub use error::{CollectiveError, Loss};
-pub use group::{Card, Group, GroupId, Handle, Lobby, RawHandle, SharedBuffer, SharedBytes};
+pub use group::{Card, Group, GroupId, Handle, Letter, Lobby, RawHandle, SharedBuffer, SharedBytes};
 pub use numerics::{DType, Op};
 pub use request::{RawPart, Request};
 pub use settings::Settings;

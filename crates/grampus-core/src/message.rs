@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Failure, GenerationId, Rank, TaskId, WorkerId};
 
 /// Grows with every change of the frames or messages.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// A process introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub struct Join {
     pub address: String,
     /// One free port per rank, kept free until the next task.
     pub ports: Vec<u16>,
+    /// What other members need to form groups with it; empty where it forms none.
+    pub card: Vec<u8>,
 }
 
 /// From a worker to the coordinator.
@@ -122,6 +124,8 @@ pub struct Member {
     pub host: String,
     /// Address under which other members reach it.
     pub address: String,
+    /// What other members need to form groups with it.
+    pub card: Vec<u8>,
 }
 
 /// Who is in, with which rank, from now until the next generation.

@@ -167,6 +167,7 @@ mod tests {
                     node: false,
                     host: (*host).into(),
                     address: format!("addr-{host}"),
+                    card: Vec::new(),
                 }
             })
             .collect();

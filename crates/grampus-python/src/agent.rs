@@ -6,6 +6,7 @@ use grampus_cluster::agent::{self, Introduction, Way, Work};
 use grampus_core::{Failure, JoinString, Outcome, TaskId, WorkerId};
 use pyo3::prelude::*;
 
+use crate::collective::Lobby;
 use crate::error::Result;
 use crate::payload::Payload;
 
@@ -14,7 +15,10 @@ const LOOK_UP: Duration = Duration::from_millis(500);
 
 /// The connection of a worker to its coordinator.
 #[pyclass(module = "grampus._native", frozen)]
-pub(crate) struct Agent(agent::Agent);
+pub(crate) struct Agent {
+    inner: agent::Agent,
+    lobby: Lobby,
+}
 
 /// One task for this worker.
 #[pyclass(module = "grampus._native", frozen, get_all)]
@@ -22,6 +26,8 @@ pub(crate) struct Assignment {
     task: u64,
     environment: Vec<(&'static str, String)>,
     payload: Py<Payload>,
+    rank: u32,
+    cards: Vec<(String, Vec<u8>)>,
 }
 
 #[pymethods]
@@ -43,25 +49,32 @@ impl Agent {
             // SAFETY: the main thread of a worker lives as long as its process.
             unsafe { libc::pthread_kill(main, libc::SIGINT) };
         };
+        // As the cluster calls it.
+        let host = if host.is_empty() {
+            grampus_cluster::host::name()
+        } else {
+            host
+        };
+        let lobby = Lobby::of(&join, &host)?;
         let introduction = Introduction {
             worker: WorkerId(worker),
             slot: Some(slot),
             ranks: 1,
             node: false,
             host,
+            card: lobby.bytes(),
             silent_after: Duration::from_millis(silent_after_ms),
             on_cancel: Box::new(on_cancel),
             on_lost: Box::new(agent::leave),
         };
-        Ok(Self(py.detach(|| {
-            agent::Agent::join(Way::Connect(join), introduction)
-        })?))
+        let inner = py.detach(|| agent::Agent::join(Way::Connect(join), introduction))?;
+        Ok(Self { inner, lobby })
     }
 
     /// The next task; `None` when the job is over.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Assignment>> {
         loop {
-            match py.detach(|| self.0.next(LOOK_UP)) {
+            match py.detach(|| self.inner.next(LOOK_UP)) {
                 None => py.check_signals()?,
                 Some(Work::Stop { .. } | Work::Lost { .. }) => return Ok(None),
                 Some(Work::Task(assignment)) => return assigned(py, *assignment).map(Some),
@@ -69,27 +82,33 @@ impl Agent {
         }
     }
 
+    /// Where this worker forms groups with the others.
+    fn lobby(&self) -> Lobby {
+        self.lobby.clone()
+    }
+
     /// From now on the task may be interrupted; false where it is not to run at all.
     fn begin(&self, task: u64) -> bool {
-        self.0.begin(TaskId(task))
+        self.inner.begin(TaskId(task))
     }
 
     /// From now on nothing is interrupted; an interrupt that was on its way is raised here. True where the
     /// task was told to end.
     fn settle(&self, py: Python<'_>) -> PyResult<bool> {
-        let told = self.0.settle();
+        let told = self.inner.settle();
         py.check_signals()?;
         Ok(told)
     }
 
     /// The task returned.
     fn returned(&self, task: u64, payload: &Payload, wrote: bool) {
-        self.0.finish(TaskId(task), Outcome::Ok, payload.inner(), wrote);
+        self.inner
+            .finish(TaskId(task), Outcome::Ok, payload.inner(), wrote);
     }
 
     /// The task ended as it was told to.
     fn cancelled(&self, task: u64, wrote: bool) {
-        self.0.finish(
+        self.inner.finish(
             TaskId(task),
             Outcome::Cancelled,
             grampus_cluster::Payload::default(),
@@ -116,7 +135,7 @@ impl Agent {
             consequence,
         };
         let payload = payload.map(Payload::inner).unwrap_or_default();
-        self.0.finish(
+        self.inner.finish(
             TaskId(task),
             Outcome::Failed {
                 local: 0,
@@ -133,6 +152,7 @@ fn assigned(py: Python<'_>, assignment: agent::Assignment) -> PyResult<Assignmen
     let agent::Assignment {
         task,
         mut places,
+        cards,
         payload,
     } = assignment;
     // A Python worker carries one rank.
@@ -141,5 +161,7 @@ fn assigned(py: Python<'_>, assignment: agent::Assignment) -> PyResult<Assignmen
         task: task.id.0,
         environment: place.environment(task.restarts),
         payload: Py::new(py, Payload::new(payload))?,
+        rank: place.rank,
+        cards,
     })
 }

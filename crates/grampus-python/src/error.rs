@@ -10,7 +10,7 @@ use pyo3::PyErr;
 use pyo3::exceptions::PyRuntimeError;
 
 pyo3::create_exception!(
-    grampus._native,
+    grampus.errors,
     GrampusError,
     PyRuntimeError,
     "The base of all errors of Grampus."
@@ -49,5 +49,6 @@ shown!(
     SupervisorError,
     NetError,
     std::io::Error,
-    grampus_core::JoinError
+    grampus_core::JoinError,
+    grampus_collective::CollectiveError
 );

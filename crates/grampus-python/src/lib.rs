@@ -2,6 +2,7 @@
 
 mod agent;
 mod cluster;
+mod collective;
 mod error;
 mod payload;
 mod supervisor;
@@ -20,6 +21,16 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cluster::Line>()?;
     module.add_class::<cluster::News>()?;
     module.add_class::<cluster::Task>()?;
+    module.add("CallMismatch", module.py().get_type::<collective::CallMismatch>())?;
+    module.add(
+        "CollectiveError",
+        module.py().get_type::<collective::CollectiveError>(),
+    )?;
+    module.add("PeerLost", module.py().get_type::<collective::PeerLost>())?;
+    module.add_class::<collective::Group>()?;
+    module.add_class::<collective::Handle>()?;
+    module.add_class::<collective::Lobby>()?;
+    module.add_class::<collective::SharedMemory>()?;
     module.add_class::<payload::Payload>()?;
     module.add_class::<supervisor::Entry>()?;
     module.add_class::<supervisor::Supervisor>()?;

@@ -196,6 +196,7 @@ impl World {
             host: "h".to_owned(),
             address: "a".to_owned(),
             ports: Vec::new(),
+            card: Vec::new(),
         };
         self.say(index, Said::Join(join));
         self.later(index, self.interval(), Happening::Beat);

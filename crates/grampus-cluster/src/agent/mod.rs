@@ -33,6 +33,8 @@ pub struct Introduction {
     pub node: bool,
     /// Name of its host; empty takes the machine's own.
     pub host: String,
+    /// What other members need to form groups with it.
+    pub card: Vec<u8>,
     /// A peer that is silent for so long is given up.
     pub silent_after: Duration,
     /// Called, on the agent's thread, when the running task is to end.
@@ -71,6 +73,8 @@ pub struct Assignment {
     pub task: Task,
     /// Where each of this member's ranks stands.
     pub places: Vec<Place>,
+    /// Address and card of every rank of the world, in order.
+    pub cards: Vec<(String, Vec<u8>)>,
     /// What came with it.
     pub payload: Payload,
 }

@@ -114,6 +114,7 @@ impl Session {
             ranks,
             node,
             host,
+            card,
             ..
         } = &self.introduction;
         let mut host = if host.is_empty() {
@@ -134,6 +135,7 @@ impl Session {
             host,
             address: self.address.to_string(),
             ports: self.ports(),
+            card: card.clone(),
         };
         self.say(&ToCoordinator::Join(join), Payload::default()).await?;
         Ok(())
@@ -232,6 +234,7 @@ impl Session {
             Ok(places) => {
                 *lock(&self.stage) = Stage::Assigned(task.id);
                 let _ = self.work.send(Work::Task(Box::new(Assignment {
+                    cards: cards(&generation, task.world),
                     task,
                     places,
                     payload,
@@ -258,6 +261,21 @@ impl Session {
             }
         }
     }
+}
+
+/// Address and card of the first `world` ranks.
+fn cards(generation: &Generation, world: u32) -> Vec<(String, Vec<u8>)> {
+    generation
+        .members
+        .iter()
+        .flat_map(|member| {
+            std::iter::repeat_n(
+                (member.address.clone(), member.card.clone()),
+                member.ranks as usize,
+            )
+        })
+        .take(world as usize)
+        .collect()
 }
 
 /// A connection, and the address under which other members reach this one.

@@ -44,6 +44,7 @@ fn launch(now: Time, state: &mut State, slot: u32, actions: &mut Vec<Action>) {
             host: String::new(),
             address: String::new(),
             ports: Vec::new(),
+            card: Vec::new(),
         },
     );
     state.slots[slot as usize] = Some(worker);
@@ -79,6 +80,7 @@ pub(super) fn join(now: Time, state: &mut State, join: Join, actions: &mut Vec<A
             host: join.host,
             address: join.address,
             ports: join.ports,
+            card: join.card,
         },
     );
     if state.active.is_none() && state.everybody_in() {

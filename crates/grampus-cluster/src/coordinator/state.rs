@@ -106,6 +106,7 @@ pub(super) struct Member {
     pub host: String,
     pub address: String,
     pub ports: Vec<u16>,
+    pub card: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -306,6 +307,7 @@ impl State {
                     node: member.node,
                     host: member.host.clone(),
                     address: member.address.clone(),
+                    card: member.card.clone(),
                 };
                 rank += member.ranks;
                 seat

@@ -133,6 +133,7 @@ fn join(worker: u64, slot: Option<u32>) -> Join {
         host: format!("host{worker}"),
         address: format!("10.0.0.{worker}"),
         ports: vec![5_000 + worker as u16],
+        card: vec![worker as u8],
     }
 }
 

@@ -248,6 +248,7 @@ fn introduction(plan: &NodePlan, worker: WorkerId, sender: &mpsc::Sender<NodeEve
         ranks: plan.ranks,
         node: true,
         host: String::new(),
+        card: Vec::new(),
         silent_after: plan.silent_after,
         on_cancel: Box::new(move |_| drop(cancel.send(NodeEvent::Cancel))),
         // Told as work, so that the ranks are ended first.

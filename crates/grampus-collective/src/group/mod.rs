@@ -1,11 +1,15 @@
 //! A group of processes that call collectives together.
 
+mod acceptor;
 mod buffer;
 mod calls;
 mod card;
 mod engine;
+mod gathering;
 mod handle;
 mod lobby;
+mod mail;
+mod mirror;
 mod pace;
 mod roster;
 mod runner;
@@ -20,15 +24,18 @@ pub use buffer::{SharedBuffer, SharedBytes};
 pub use card::Card;
 pub use handle::{Handle, RawHandle};
 pub use lobby::{GroupId, Lobby};
+pub use mail::Letter;
 
+use crate::across::Post;
 use crate::exchange::Shape;
 use crate::numerics::{DType, Op};
 use crate::request::{Request, Terms, Work};
 use crate::shared::Segment;
 use crate::{CollectiveError, Element, Settings};
 use engine::Engine;
+use mail::Mail;
 use roster::Roster;
-use runner::{Runner, Running};
+use runner::{Runner, Running, Waits};
 
 /// A sign of life is given this many times within the time that a member may be silent.
 const BEATS: u32 = 10;
@@ -48,6 +55,7 @@ pub(crate) struct Inner {
     engine: Engine,
     segment: Arc<Segment>,
     roster: Arc<Roster>,
+    mail: Mail,
     shapes: Mutex<Vec<(DType, Op, Arc<Shape>)>>,
 }
 
@@ -56,14 +64,17 @@ impl Group {
         id: GroupId,
         segment: Arc<Segment>,
         roster: Arc<Roster>,
+        mail: Mail,
+        post: Post,
         settings: Settings,
     ) -> Result<Self, CollectiveError> {
-        let runner = Runner::new(Arc::clone(&segment), Arc::clone(&roster), settings);
+        let runner = Runner::new(Arc::clone(&segment), Arc::clone(&roster), post, settings);
         let inner = Arc::new(Inner {
             id,
             engine: Engine::new(runner),
             segment,
             roster,
+            mail,
             shapes: Mutex::default(),
         });
         let served = Arc::clone(&inner);
@@ -95,7 +106,7 @@ impl Group {
 
     /// The ranks that share this member's host.
     pub fn locals(&self) -> &[usize] {
-        &self.inner.roster.locals
+        self.inner.roster.topology.locals()
     }
 
     /// A buffer in shared memory that is reduced without a copy.
@@ -133,6 +144,62 @@ impl Group {
         Ok(self.raw_handle(ticket))
     }
 
+    /// Sends memory to another rank and waits until it has arrived; see [`Group::send`].
+    ///
+    /// # Safety
+    /// The memory is valid, and written by nobody, until this returns.
+    pub unsafe fn send_raw(
+        &self,
+        letter: Letter,
+        to: usize,
+        tag: u32,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
+        self.inner.mail.call(letter, (self.rank(), to, tag), gives_up)
+    }
+
+    /// Receives memory from another rank; see [`Group::recv`].
+    ///
+    /// # Safety
+    /// The memory is valid, and used by nobody else, until this returns.
+    pub unsafe fn recv_raw(
+        &self,
+        letter: Letter,
+        from: usize,
+        tag: u32,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
+        self.inner.mail.call(letter, (from, self.rank(), tag), gives_up)
+    }
+
+    /// Like [`Group::send_raw`], but returns at once. `keep` is dropped when the memory has arrived.
+    ///
+    /// # Safety
+    /// The memory is valid, and written by nobody, until `keep` is dropped.
+    pub unsafe fn start_send(
+        &self,
+        letter: Letter,
+        to: usize,
+        tag: u32,
+        keep: Box<dyn Any + Send>,
+    ) -> Result<RawHandle, CollectiveError> {
+        self.inner.mail.start(letter, (self.rank(), to, tag), keep)
+    }
+
+    /// Like [`Group::recv_raw`], but returns at once. `keep` is dropped when the memory is filled.
+    ///
+    /// # Safety
+    /// The memory is valid, and used by nobody else, until `keep` is dropped.
+    pub unsafe fn start_recv(
+        &self,
+        letter: Letter,
+        from: usize,
+        tag: u32,
+        keep: Box<dyn Any + Send>,
+    ) -> Result<RawHandle, CollectiveError> {
+        self.inner.mail.start(letter, (from, self.rank(), tag), keep)
+    }
+
     fn plan(&self, request: Request) -> Result<Running<Work>, CollectiveError> {
         let inner = &*self.inner;
         if inner.segment.is_inherited() {
@@ -154,7 +221,7 @@ impl Group {
             exchange: request.plan(&terms)?,
             call,
             place,
-            waits: false,
+            waits: Waits::Nothing,
         })
     }
 }

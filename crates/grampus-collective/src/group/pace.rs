@@ -11,8 +11,9 @@ use crate::shared::{Segment, monotonic};
 use crate::{CollectiveError, Loss, Settings};
 
 /// How long a sleeper sleeps before it looks at the others' health.
-const NAP: Duration = Duration::from_millis(20);
-/// Whoever slept longer stood still itself, such as with a job that is suspended: that is nobody else's fault.
+pub(super) const NAP: Duration = Duration::from_millis(20);
+/// What a nap counts where this process stood still itself, such as with a job that is suspended: that is nobody else's
+/// fault.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
 /// How often a member without a core of its own lets others run before it sleeps.
 const YIELDS: u32 = 16;
@@ -31,6 +32,8 @@ pub(crate) struct Pace {
     segment: Arc<Segment>,
     roster: Arc<Roster>,
     settings: Settings,
+    /// Members on this host.
+    locals: usize,
     /// Members may spin: there is a core for each.
     cores: bool,
     phase: u32,
@@ -46,7 +49,8 @@ impl Pace {
     pub fn new(segment: Arc<Segment>, roster: Arc<Roster>, settings: Settings) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            cores: roster.locals.len() <= cores,
+            locals: roster.topology.locals().len(),
+            cores: roster.topology.locals().len() <= cores,
             segment,
             roster,
             settings,
@@ -75,7 +79,7 @@ impl Pace {
 
     /// Whether all are there; with patience, waits until they are. All have called the same then.
     pub fn all_there(&mut self, call: &Call, patience: Patience<'_>) -> Result<bool, CollectiveError> {
-        while self.cursor < self.roster.locals.len() {
+        while self.cursor < self.locals {
             if self.there(self.cursor) || self.spin() {
                 self.cursor += 1;
             } else {
@@ -135,7 +139,7 @@ impl Pace {
             return Err(self.end(lost));
         }
         if gives_up() {
-            let rank = self.roster.me as u32;
+            let rank = self.roster.labels[self.roster.me];
             let during = call.to_string();
             return Err(self.end(CollectiveError::GaveUp { rank, during }));
         }
@@ -143,10 +147,11 @@ impl Pace {
     }
 
     fn watch(&mut self, slept: Duration) {
-        self.watched += slept.min(LONGEST_NAP);
         if slept > LONGEST_NAP.max(self.settings.silence / 4) {
+            self.watched += LONGEST_NAP;
             self.awake = Duration::ZERO;
         } else {
+            self.watched += slept;
             self.awake += slept;
         }
     }
@@ -174,7 +179,7 @@ impl Pace {
     /// Who of the missing will never come. All of them are looked at: the first may only take its time while another
     /// is gone.
     fn loss(&self) -> Option<(usize, Loss)> {
-        (self.cursor..self.roster.locals.len())
+        (self.cursor..self.locals)
             .filter(|member| !self.there(*member))
             .find_map(|member| Some((member, self.loss_of(member)?)))
     }
@@ -197,9 +202,9 @@ impl Pace {
     }
 
     fn lost(&self, member: usize, how: Loss, call: &Call) -> CollectiveError {
-        let rank = self.roster.locals[member];
+        let rank = self.roster.topology.locals()[member];
         CollectiveError::PeerLost {
-            rank: rank as u32,
+            rank: self.roster.labels[rank],
             host: self.roster.hosts[rank].clone(),
             last_seen: self.segment.last_seen(member),
             how,
@@ -214,7 +219,7 @@ impl Pace {
         } else {
             self.check().err().unwrap_or(cause)
         };
-        for member in 0..self.roster.locals.len() {
+        for member in 0..self.locals {
             for line in &self.segment.block(member).lines {
                 line.word.wake();
             }
@@ -224,19 +229,18 @@ impl Pace {
 
     fn compare(&self) -> Result<(), CollectiveError> {
         let mine = self.segment.line(self.segment.me(), self.phase);
-        let equal =
-            (0..self.roster.locals.len()).all(|member| self.segment.line(member, self.phase).says(mine));
+        let equal = (0..self.locals).all(|member| self.segment.line(member, self.phase).says(mine));
         if equal {
             return Ok(());
         }
         let said = |(member, rank): (usize, &usize)| {
             let call = self.segment.line(member, self.phase).said()?;
             Some(Said {
-                rank: *rank as u32,
+                rank: self.roster.labels[*rank],
                 call,
             })
         };
-        let calls = self.roster.locals.iter().enumerate().filter_map(said);
+        let calls = self.roster.topology.locals().iter().enumerate().filter_map(said);
         match differing(calls) {
             None => Ok(()),
             Some((first, second)) => Err(self.end(CollectiveError::Mismatch { first, second })),

@@ -1,5 +1,6 @@
 //! The state of a call that runs on its own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::CollectiveError;
 pub(crate) struct Ticket {
     outcome: Mutex<Option<Result<(), CollectiveError>>>,
     settled: Condvar,
+    given_up: AtomicBool,
 }
 
 impl Ticket {
@@ -34,5 +36,14 @@ impl Ticket {
             .wait_timeout_while(guard, limit, |outcome| outcome.is_none())
             .unwrap_or_else(PoisonError::into_inner);
         guard.clone()
+    }
+
+    /// Whoever waited gives up; whoever drives the call ends the group.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    pub fn given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
     }
 }

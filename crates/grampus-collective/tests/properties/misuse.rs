@@ -231,6 +231,24 @@ fn a_member_that_leaves_is_named() {
     assert_eq!(lost(errors[0].as_ref().unwrap()), (1, Loss::Left));
 }
 
+/// Whatever happens after a call, it is through on all members or on none.
+#[test]
+fn a_call_that_is_through_for_one_is_through_for_all() {
+    within(60, || {
+        for _ in 0..100 {
+            let firsts = members(3, Settings::default(), |group| {
+                let first = all_reduce(group, 10, Op::Sum);
+                // Rank 0 leaves at once; rank 2 notices, and ends the group, perhaps before rank 1 has looked.
+                if group.rank() == 2 {
+                    let _ = group.barrier();
+                }
+                first
+            });
+            assert!(firsts.iter().all(Result::is_ok), "{firsts:?}");
+        }
+    });
+}
+
 /// Rank 0 waits for rank 1, which only takes its time; that rank 2 is gone must show all the same.
 #[test]
 fn a_loss_behind_a_slow_member_is_noticed_at_once() {

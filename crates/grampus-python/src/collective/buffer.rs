@@ -1,0 +1,199 @@
+//! Memory of Python objects: numpy arrays, whatever speaks DLPack, or a bare address.
+
+use std::ffi::{CStr, c_void};
+
+use grampus_collective::{DType, Letter, RawPart};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+
+/// Contiguous elements of a Python object.
+pub(crate) struct Buffer {
+    address: usize,
+    pub count: usize,
+    pub dtype: DType,
+    /// What keeps the memory alive.
+    pub owner: Py<PyAny>,
+}
+
+/// What will be done to the memory.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+}
+
+impl Buffer {
+    /// The memory of `object`.
+    pub fn of(object: &Bound<'_, PyAny>, usage: Use) -> PyResult<Self> {
+        if let Ok(bare) = object.cast::<PyTuple>() {
+            return Self::bare(bare);
+        }
+        let py = object.py();
+        if let Some(interface) = object.getattr_opt(pyo3::intern!(py, "__array_interface__"))? {
+            return Self::array(object, interface.cast::<PyDict>()?, usage);
+        }
+        match object.getattr_opt(pyo3::intern!(py, "__dlpack__"))? {
+            Some(method) => Self::dlpack(object, &method.call0()?),
+            None => Err(PyTypeError::new_err(format!(
+                "a {} is no buffer: pass a numpy array or a tensor",
+                object.get_type().name()?
+            ))),
+        }
+    }
+
+    pub fn part(&self) -> RawPart {
+        (self.address as *mut u8, self.count)
+    }
+
+    pub fn letter(&self) -> Letter {
+        Letter {
+            dtype: self.dtype,
+            buffer: self.part(),
+        }
+    }
+
+    /// Address, count, code of the type and owner, from code that has already looked.
+    fn bare(bare: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let (address, count, code, owner): (usize, usize, u8, Py<PyAny>) = bare.extract()?;
+        let dtype = DType::from_code(code)
+            .ok_or_else(|| PyValueError::new_err(format!("no type has the code {code}")))?;
+        Ok(Self {
+            address,
+            count,
+            dtype,
+            owner,
+        })
+    }
+
+    fn array(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>, usage: Use) -> PyResult<Self> {
+        let py = object.py();
+        let item = |name: &str| -> PyResult<Bound<'_, PyAny>> {
+            let found = interface.get_item(name)?;
+            found.ok_or_else(|| PyTypeError::new_err("the array's interface is incomplete"))
+        };
+        let (address, read_only): (usize, bool) = item("data")?.extract()?;
+        let shape: Vec<usize> = item("shape")?.extract()?;
+        let kind: String = item("typestr")?.extract()?;
+        let dtype = numpy_type(&kind).ok_or_else(|| unsupported(&format!("numpy type {kind:?}")))?;
+        if read_only && usage == Use::Write {
+            return Err(PyValueError::new_err("the array is read-only: pass a copy of it"));
+        }
+        if let Some(strides) = interface.get_item(pyo3::intern!(py, "strides"))?
+            && !strides.is_none()
+        {
+            let strides: Vec<isize> = strides.extract()?;
+            let size = dtype.size() as isize;
+            let strides: Vec<isize> = strides.iter().map(|stride| stride / size).collect();
+            check_contiguous(&shape, &strides, "numpy.ascontiguousarray(array)")?;
+        }
+        Ok(Self {
+            address,
+            count: shape.iter().product(),
+            dtype,
+            owner: object.clone().unbind(),
+        })
+    }
+
+    fn dlpack(object: &Bound<'_, PyAny>, capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let capsule = capsule.cast::<PyCapsule>()?;
+        let pointer = capsule.pointer_checked(Some(DLPACK))?;
+        // SAFETY: a capsule of this name holds such a structure and lives until the end of this function.
+        let tensor = unsafe { &pointer.cast::<DlTensor>().as_ref() };
+        if !matches!(tensor.device, CPU | PINNED) {
+            return Err(PyValueError::new_err(
+                "the tensor is not in the host's memory: pass tensor.cpu(), or use the torch backend",
+            ));
+        }
+        let dtype = dlpack_type(tensor)
+            .ok_or_else(|| unsupported(&format!("DLPack type {} of {} bits", tensor.code, tensor.bits)))?;
+        let dimensions = usize::try_from(tensor.dimensions).unwrap_or(0);
+        let list = |start: *const i64| -> Vec<isize> {
+            // SAFETY: shape and strides have as many entries as the tensor has dimensions.
+            let entries = unsafe { std::slice::from_raw_parts(start, dimensions) };
+            entries.iter().map(|entry| *entry as isize).collect()
+        };
+        let shape: Vec<usize> = match dimensions {
+            0 => Vec::new(),
+            _ => list(tensor.shape).iter().map(|length| *length as usize).collect(),
+        };
+        if !tensor.strides.is_null() && dimensions > 0 {
+            check_contiguous(&shape, &list(tensor.strides), "tensor.contiguous()")?;
+        }
+        Ok(Self {
+            address: tensor.data as usize + tensor.byte_offset as usize,
+            count: shape.iter().product(),
+            dtype,
+            owner: object.clone().unbind(),
+        })
+    }
+}
+
+/// The start of a managed tensor of DLPack, as its specification lays it out.
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device: i32,
+    device_id: i32,
+    dimensions: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+const DLPACK: &CStr = c"dltensor";
+const CPU: i32 = 1;
+const PINNED: i32 = 3;
+
+fn dlpack_type(tensor: &DlTensor) -> Option<DType> {
+    Some(match (tensor.code, tensor.bits, tensor.lanes) {
+        (0, 8, 1) => DType::I8,
+        (0, 32, 1) => DType::I32,
+        (0, 64, 1) => DType::I64,
+        (1, 8, 1) => DType::U8,
+        (2, 16, 1) => DType::F16,
+        (2, 32, 1) => DType::F32,
+        (2, 64, 1) => DType::F64,
+        (4, 16, 1) => DType::Bf16,
+        (6, 8, 1) => DType::Bool,
+        _ => return None,
+    })
+}
+
+fn numpy_type(kind: &str) -> Option<DType> {
+    Some(match kind {
+        "<f4" => DType::F32,
+        "<f8" => DType::F64,
+        "<f2" => DType::F16,
+        "|i1" => DType::I8,
+        "|u1" => DType::U8,
+        "<i4" => DType::I32,
+        "<i8" => DType::I64,
+        "|b1" => DType::Bool,
+        _ => return None,
+    })
+}
+
+fn unsupported(what: &str) -> PyErr {
+    PyTypeError::new_err(format!(
+        "no collective takes {what}: use float16, float32, float64, bfloat16, int8, uint8, int32, int64 or bool"
+    ))
+}
+
+/// `strides` count elements.
+fn check_contiguous(shape: &[usize], strides: &[isize], instead: &str) -> PyResult<()> {
+    let mut expected = 1;
+    for (length, stride) in shape.iter().zip(strides).rev() {
+        if *length != 1 && *stride != expected && !shape.contains(&0) {
+            return Err(PyValueError::new_err(format!(
+                "the buffer is not contiguous (shape {shape:?}, strides {strides:?}): pass {instead} and copy the \
+                 result back"
+            )));
+        }
+        expected *= *length as isize;
+    }
+    Ok(())
+}

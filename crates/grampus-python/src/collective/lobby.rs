@@ -1,0 +1,76 @@
+//! Forming groups.
+
+use std::time::Duration;
+
+use grampus_collective::{Card, GroupId, Settings};
+use grampus_core::{JobKey, JoinString};
+use pyo3::prelude::*;
+
+use super::error::raise;
+use super::group::Group;
+
+/// Where groups are formed.
+#[pyclass(module = "grampus._native", frozen)]
+#[derive(Clone)]
+pub(crate) struct Lobby(grampus_collective::Lobby);
+
+#[pymethods]
+impl Lobby {
+    /// A lobby for all who know `key` (32 bytes). `host` is the name of this host, for people.
+    #[new]
+    fn open(py: Python<'_>, key: [u8; 32], host: &str) -> PyResult<Self> {
+        let key = JobKey::from_bytes(key);
+        let (job, key) = grampus_net::derive_job(&key, "collective").map_err(crate::error::Error::from)?;
+        let lobby = grampus_collective::Lobby::open(job, key, host).map_err(|error| raise(py, &error))?;
+        Ok(Self(lobby))
+    }
+
+    /// What others need to know of this process.
+    fn card(&self) -> Vec<u8> {
+        self.0.card().to_bytes()
+    }
+
+    /// Forms a group as `rank` with all whose addresses and cards are given, in order of rank.
+    /// `labels` are what errors call the ranks.
+    #[pyo3(signature = (name, generation, rank, cards, labels, deadline, forming))]
+    #[expect(clippy::too_many_arguments, reason = "all that makes a group")]
+    fn form(
+        &self,
+        py: Python<'_>,
+        name: String,
+        generation: u64,
+        rank: usize,
+        cards: Vec<(String, Vec<u8>)>,
+        labels: Vec<u32>,
+        deadline: f64,
+        forming: f64,
+    ) -> PyResult<Group> {
+        let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.001)).unwrap_or(Duration::MAX);
+        let settings = Settings {
+            deadline: seconds(deadline),
+            forming: seconds(forming),
+            ..Settings::default()
+        };
+        let formed = py.detach(|| {
+            let cards: Result<Vec<Card>, _> = cards
+                .iter()
+                .map(|(address, card)| Ok(Card::from_bytes(card)?.at(address)))
+                .collect();
+            let id = GroupId { name, generation };
+            self.0.form_part(&id, rank, &cards?, &labels, &settings)
+        });
+        formed.map(Group::new).map_err(|error| raise(py, &error))
+    }
+}
+
+impl Lobby {
+    /// A lobby for the workers of a job.
+    pub fn of(join: &JoinString, host: &str) -> Result<Self, grampus_collective::CollectiveError> {
+        let lobby = grampus_collective::Lobby::open(join.job, join.key.clone(), host)?;
+        Ok(Self(lobby))
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.card().to_bytes()
+    }
+}
