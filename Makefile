@@ -19,10 +19,11 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-rust test-python check fuzz bench docs lock clean
+.PHONY: help demo test test-rust test-python check fuzz docs lock clean
+.PHONY: bench bench-collective bench-ddp bench-instructions
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
 demo: $(NATIVE) ## run the main job on two workers
 	$(PY) examples/demo.py
@@ -58,6 +59,15 @@ fuzz: $(CARGO_FUZZ) ## run every fuzz target for FUZZ_SECONDS (60)
 
 bench: $(BENCH_WHEEL) ## time start-up against torchrun, Ray and multiprocessing (BENCH_ARGS="--only …")
 	.venv-bench/bin/python bench/startup.py $(BENCH_ARGS)
+
+bench-collective: $(BENCH_WHEEL) ## time all-reduce against Gloo and OpenMPI (BENCH_ARGS="--procs 4")
+	.venv-bench/bin/python bench/collective.py $(BENCH_ARGS)
+
+bench-ddp: $(BENCH_WHEEL) ## time DDP on LeNet-5 with Gloo, with Grampus and without any
+	.venv-bench/bin/python bench/ddp_lenet.py $(BENCH_ARGS)
+
+bench-instructions: ## hold the instructions of the hot loops against bench/instructions.json (needs valgrind)
+	$(PYTHON) bench/instructions.py $(BENCH_ARGS)
 
 docs: $(DOCS) $(NATIVE) ## build the documentation into target/docs and target/doc
 	.venv-docs/bin/sphinx-build -W --keep-going -q -d target/doctrees docs target/docs

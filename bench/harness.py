@@ -2,6 +2,7 @@
 
 import ctypes
 import datetime
+import importlib.metadata
 import os
 import platform
 import select
@@ -91,6 +92,14 @@ def _reap_orphans() -> float:
             raise Failed(f"left processes behind that still run {_LINGER:.0f} s later")
         else:
             time.sleep(0.01)
+
+
+def version(distribution: str) -> str | None:
+    """Return the version of what is installed under this name, or nothing."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def machine() -> dict[str, object]:

@@ -8,7 +8,6 @@ out, aloud.
 
 import argparse
 import functools
-import importlib.metadata
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import Failed, Sample, machine, run
+from harness import Failed, Sample, machine, run, version
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -58,13 +57,6 @@ TORCH = (
     Contender("grampus, no preload", script("torch_grampus.py"), "grampus"),
     Contender("torchrun --nproc-per-node 2", torchrun("torch_rank.py"), "torch", 0.6),
 )
-
-
-def version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def installed(contenders: tuple[Contender, ...]) -> list[Contender]:

@@ -7,8 +7,6 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-import pytest
-
 
 @dataclass
 class Host:
@@ -30,13 +28,30 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=10)
 
 
+class Refused(Exception):
+    """Namespaces cannot be made here."""
+
+
 def make_hosts(count: int) -> list[Host]:
     """Make namespaces; skip the test where that is not allowed, unless the environment forbids skipping."""
+    # Here, because the benchmarks use this file too, and have no pytest.
+    import pytest
+
+    try:
+        return join_hosts(count)
+    except Refused as error:
+        if os.environ.get("GRAMPUS_REQUIRE_NETNS"):
+            pytest.fail(f"network namespaces are required here and cannot be made: {error}")
+        pytest.skip(f"network namespaces cannot be made: {error}")
+
+
+def join_hosts(count: int) -> list[Host]:
+    """Make namespaces and join them by a bridge."""
     tag = f"gp{os.getpid()}"
     hosts = [Host(f"{tag}-{number}", f"10.77.0.{number + 1}") for number in range(count)]
+    if shutil.which("ip") is None:
+        raise Refused("the command ip (Debian: iproute2) is missing")
     try:
-        if shutil.which("ip") is None:
-            raise RuntimeError("the command ip (Debian: iproute2) is missing")
         # The bridge lives in the first namespace, so that nothing changes outside.
         for host in hosts:
             _ip("netns", "add", host.name)
@@ -44,31 +59,16 @@ def make_hosts(count: int) -> list[Host]:
         first = hosts[0].name
         _ip("-n", first, "link", "add", "up0", "type", "bridge")
         for number, host in enumerate(hosts[1:], 1):
-            _ip(
-                "-n",
-                first,
-                "link",
-                "add",
-                f"port{number}",
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "up0",
-                "netns",
-                host.name,
-            )
+            ends = ["link", "add", f"port{number}", "type", "veth", "peer", "name", "up0", "netns", host.name]
+            _ip("-n", first, *ends)
             _ip("-n", first, "link", "set", f"port{number}", "master", "up0")
             _ip("-n", first, "link", "set", f"port{number}", "up")
         for host in hosts:
             _ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", "up0")
             _ip("-n", host.name, "link", "set", "up0", "up")
-    except (RuntimeError, subprocess.SubprocessError) as error:
+    except subprocess.SubprocessError as error:
         remove_hosts(hosts)
-        reason = getattr(error, "stderr", None) or str(error)
-        if os.environ.get("GRAMPUS_REQUIRE_NETNS"):
-            pytest.fail(f"network namespaces are required here and cannot be made: {reason}")
-        pytest.skip(f"network namespaces cannot be made: {reason}")
+        raise Refused(str(getattr(error, "stderr", None) or error).strip()) from error
     return hosts
 
 

@@ -62,7 +62,7 @@ def form(ranks: list[int] | None, deadline: float) -> _native.Group:
     # A higher number each time: what is left of the last group can never be taken for the new one.
     generation = _formed[name] = _formed.get(name, 0) + 1
     cards = [seat.cards[rank] for rank in ranks]
-    group = seat.lobby.form(name, generation, ranks.index(seat.rank), cards, deadline, FORMING)
+    group = seat.lobby.form(name, generation, ranks.index(seat.rank), cards, ranks, deadline, FORMING)
     _groups.append(group)
     return group
 
@@ -70,8 +70,8 @@ def form(ranks: list[int] | None, deadline: float) -> _native.Group:
 def _alone() -> Seat:
     if context.world_size() > 1:
         raise _native.CollectiveError(
-            "this process was started as one of several, but not by gp.run: call gp.collective inside gp.run, or "
-            'use torch.distributed with init_process_group("grampus")'
+            "this process was started as one of several, but not by gp.run: call gp.collective inside "
+            'gp.run, or use torch.distributed with init_process_group("grampus")'
         )
     host = socket.gethostname()
     lobby = _native.Lobby(secrets.token_bytes(32), host)

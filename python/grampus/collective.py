@@ -12,9 +12,9 @@ torch's; arrays are worked on in place, without copies.
 [[3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]
 >>> gp.stop()
 
-Calls wait for all others unless `block=False`; then they return a `Handle` at once. A call that fails ends the
-group on all its members: `PeerLost` names the rank that is gone, `CallMismatch` the two calls that differ. `form`
-makes a new group without new processes.
+Calls wait for all others unless `block=False`; then they return a `Handle` at once. A call that fails
+ends the group on all its members: `PeerLost` names the rank that is gone, `CallMismatch` the two calls
+that differ. `form` makes a new group without new processes.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ __all__ = [
     "gather",
     "new_group",
     "norm",
+    "recv",
     "reduce",
     "reduce_scatter",
     "scatter",
+    "send",
+    "world",
 ]
 
 Array = Any
@@ -71,7 +74,10 @@ class Handle(Generic[Value]):
 
 
 class Group:
-    """Some workers that call collectives together. The module's functions are those of the group of all workers."""
+    """Some workers that call collectives together.
+
+    The module's functions are those of the group of all workers.
+    """
 
     def __init__(self, native: _native.Group) -> None:
         self._native = native
@@ -94,9 +100,9 @@ class Group:
     def all_reduce(self, array: Array, op: str = "sum", *, block: bool = True) -> Any:
         """Make every member's array the sum of all members' arrays; return it.
 
-        `op` is sum, mean, min, max, product, and, or. The order of additions is fixed: equal inputs give equal bits.
-        Given `{lane: array}`, sums over all lanes of all members in one tree that depends on the number of lanes
-        alone, whoever passes which; every array becomes the sum.
+        `op` is sum, mean, min, max, product, and, or. The order of additions is fixed: equal inputs give
+        equal bits. Given `{lane: array}`, sums over all lanes of all members in one tree that depends on
+        the number of lanes alone, whoever passes which; every array becomes the sum.
         """
         if isinstance(array, dict):
             return _answer(self._native.all_reduce_lanes(array, op, block), array)
@@ -134,7 +140,7 @@ class Group:
         return _answer(self._native.all_to_all(sends, parts or [nothing] * self.size, block), parts)
 
     def scatter(self, arrays: Sequence[Array] | None = None, root: int = 0, *, block: bool = True) -> Any:
-        """Return this member's array of those that the root passes; the others pass nothing. Shapes may differ."""
+        """Return this member's array of those that the root passes. Shapes may differ."""
         at_root = self.rank == root
         if at_root and (arrays is None or len(arrays) != self.size):
             raise ValueError(f"the root must pass {self.size} arrays, one for each member")
@@ -166,8 +172,22 @@ class Group:
         """Wait until all members have come here."""
         return _answer(self._native.barrier(block), None)
 
+    def send(self, array: Array, to: int, tag: int = 0, *, block: bool = True) -> Any:
+        """Send an array to another member; return when it has arrived there.
+
+        Arrays of one tag arrive in the order in which they were sent.
+        """
+        return _answer(self._native.send(array, to, tag, block), None)
+
+    def recv(self, array: Array, source: int, tag: int = 0, *, block: bool = True) -> Any:
+        """Fill an array with one of the same size and type that another member sends; return it."""
+        return _answer(self._native.recv(array, source, tag, block), array)
+
     def norm(self, array: Array) -> float:
-        """The Euclidean norm of an array that all members hold alike; its bits do not depend on their number."""
+        """The Euclidean norm of an array that all members hold alike.
+
+        Its bits do not depend on the number of members.
+        """
         return self._native.norm(array)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> np.ndarray[Any, Any]:
@@ -203,8 +223,8 @@ _world: tuple[object, Group] | None = None
 def form(*, deadline: float = _group.DEADLINE) -> Group:
     """Form the group of all workers again, in a new generation; all of them must do so.
 
-    The first call of this module forms it by itself. Forming is for after an error, or to say how many seconds
-    (`deadline`) a call waits for a worker that lives but does something else.
+    The first call of this module forms it by itself. Forming is for after an error, or to say how many
+    seconds (`deadline`) a call waits for a worker that lives but does something else.
     """
     global _world
     group = Group(_group.form(None, deadline))
@@ -268,6 +288,16 @@ def all_to_all(arrays: Sequence[Array], *, block: bool = True) -> Any:
 def barrier(*, block: bool = True) -> Any:
     """Wait until all workers have come here."""
     return world().barrier(block=block)
+
+
+def send(array: Array, to: int, tag: int = 0, *, block: bool = True) -> Any:
+    """Send an array to another worker: see `Group.send`."""
+    return world().send(array, to, tag, block=block)
+
+
+def recv(array: Array, source: int, tag: int = 0, *, block: bool = True) -> Any:
+    """Fill an array with what another worker sends: see `Group.recv`."""
+    return world().recv(array, source, tag, block=block)
 
 
 def norm(array: Array) -> float:

@@ -70,8 +70,8 @@ impl Buffers {
     }
 }
 
-/// The loop over `count` elements, and how many buffers it reads.
-fn prepare(which: Which, count: usize) -> Result<(Box<dyn FnMut()>, usize), String> {
+/// The loop over `count` elements.
+fn prepare(which: Which, count: usize) -> Result<Box<dyn FnMut()>, String> {
     let bytes = count * which.dtype.size();
     let Some(lanes) = which.lanes else {
         let mut buffers = Buffers::new(1, bytes);
@@ -81,7 +81,7 @@ fn prepare(which: Which, count: usize) -> Result<(Box<dyn FnMut()>, usize), Stri
             unsafe { square_sums(which.dtype, buffers.at(0), count, &mut sums) };
             std::hint::black_box(norm(&sums));
         };
-        return Ok((Box::new(run), 1));
+        return Ok(Box::new(run));
     };
     let inputs: Vec<Input> = (0..lanes)
         .map(|lane| Input {
@@ -101,7 +101,7 @@ fn prepare(which: Which, count: usize) -> Result<(Box<dyn FnMut()>, usize), Stri
         program.run(&from, &to, count);
         std::hint::black_box(&buffers.memory);
     };
-    Ok((Box::new(run), lanes as usize))
+    Ok(Box::new(run))
 }
 
 /// The best time of one run.
@@ -124,8 +124,8 @@ fn compare(name: &str, which: Which) -> Result<(), String> {
     for size in SIZES {
         let buffers = which.lanes.map_or(1, |lanes| lanes as usize + 1);
         let count = size / buffers / which.dtype.size() / NORM_BLOCK * NORM_BLOCK;
-        let (mut run, inputs) = prepare(which, count)?;
-        let moved = count * which.dtype.size() * (inputs + usize::from(which.lanes.is_some()));
+        let mut run = prepare(which, count)?;
+        let moved = count * which.dtype.size() * buffers;
         let speed = moved as f64 / seconds(&mut run) / 1e9;
         drop(run);
         let mut copied = Buffers::new(2, moved / 2);
@@ -153,7 +153,7 @@ fn start(arguments: &[String]) -> Result<(), String> {
         [_] => compare(name, which),
         [_, elements, times] => {
             let number = |text: &String| text.parse::<usize>().map_err(|_| usage());
-            let (mut run, _) = prepare(which, number(elements)?)?;
+            let mut run = prepare(which, number(elements)?)?;
             (0..number(times)?).for_each(|_| run());
             Ok(())
         }

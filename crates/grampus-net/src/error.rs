@@ -8,6 +8,8 @@ use std::time::Duration;
 use grampus_core::JobId;
 use thiserror::Error;
 
+use crate::Security;
+
 /// Why a link could not be made, or ended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -116,6 +118,22 @@ pub enum NetError {
         "the Unix socket is forwarded from another host, so memory cannot be shared over it: join over TCP"
     )]
     OtherHost,
+    /// One side wants TLS and the other none.
+    #[error(
+        "this side wants the wire {ours} and the other {theirs}: ask for the same security on both sides"
+    )]
+    WrongSecurity {
+        /// What this side wants.
+        ours: Security,
+        /// What the other wants.
+        theirs: Security,
+    },
+    /// Bytes that are not what the peer sent.
+    #[error("what came from {peer} was changed on the way: check what stands between the hosts")]
+    Tampered {
+        /// The peer.
+        peer: String,
+    },
     /// The peer ended the link.
     #[error("{peer} closed the link {when}: look into its log for the reason")]
     Closed {
@@ -190,9 +208,11 @@ impl NetError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } if is_misuse(source.kind()) => ErrorKind::Misuse,
-            Self::Io { .. } | Self::Deadline { .. } | Self::Closed { .. } | Self::Torn { .. } => {
-                ErrorKind::Link
-            }
+            Self::Io { .. }
+            | Self::Deadline { .. }
+            | Self::Closed { .. }
+            | Self::Torn { .. }
+            | Self::Tampered { .. } => ErrorKind::Link,
             Self::Garbage { .. }
             | Self::Version { .. }
             | Self::WrongKey
@@ -201,6 +221,7 @@ impl NetError {
             | Self::Unwanted { .. }
             | Self::WrongUser { .. }
             | Self::OtherHost
+            | Self::WrongSecurity { .. }
             | Self::Message { what: "read", .. }
             | Self::Tls { .. } => ErrorKind::Refused,
             Self::TooLarge { .. }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use crate::handshake::{self, HELLO, Hello, Identity, MAGIC, PROOF, Proof, Role, Verdict};
 use crate::stream::closed;
-use crate::{NetError, proof, tls};
+use crate::{NetError, Security, proof, tls};
 
 /// A fresh connection.
-pub(crate) trait Wire: Send {
+pub(crate) trait Fresh: Send {
     /// Whether descriptors can travel over it.
     const LOCAL: bool;
 
@@ -29,7 +29,7 @@ pub(crate) trait Wire: Send {
 }
 
 /// The dialer's side. Gives the listener's name.
-pub(crate) async fn dial<W: Wire>(
+pub(crate) async fn dial<W: Fresh>(
     wire: &mut W,
     identity: &Identity,
     name: &str,
@@ -65,7 +65,7 @@ pub(crate) async fn dial<W: Wire>(
 }
 
 /// The listener's side. Gives the dialer's name.
-pub(crate) async fn answer<W: Wire>(
+pub(crate) async fn answer<W: Fresh>(
     wire: &mut W,
     identity: &Identity,
     name: &str,
@@ -139,11 +139,15 @@ fn refused(verdict: Verdict, name: &str, label: &Arc<str>) -> Result<(), NetErro
         Verdict::Key => Err(NetError::WrongKey),
         Verdict::Host => Err(NetError::OtherHost),
         Verdict::Name => Err(NetError::BadName(name.to_owned())),
+        Verdict::Security => Err(NetError::WrongSecurity {
+            ours: Security::Plain,
+            theirs: Security::Tls,
+        }),
         Verdict::Version | Verdict::Job => Err(closed(label, "during the handshake")),
     }
 }
 
-async fn read_hello<W: Wire>(wire: &mut W, label: &Arc<str>) -> Result<Hello, NetError> {
+async fn read_hello<W: Fresh>(wire: &mut W, label: &Arc<str>) -> Result<Hello, NetError> {
     let mut bytes = [0; HELLO];
     let mut filled = 0;
     while filled < HELLO {
@@ -167,7 +171,7 @@ async fn read_hello<W: Wire>(wire: &mut W, label: &Arc<str>) -> Result<Hello, Ne
     handshake::parse_hello(&bytes)
 }
 
-async fn read<const N: usize, W: Wire>(wire: &mut W, label: &Arc<str>) -> Result<[u8; N], NetError> {
+async fn read<const N: usize, W: Fresh>(wire: &mut W, label: &Arc<str>) -> Result<[u8; N], NetError> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
@@ -184,7 +188,7 @@ async fn read<const N: usize, W: Wire>(wire: &mut W, label: &Arc<str>) -> Result
     Ok(bytes)
 }
 
-async fn write<W: Wire>(
+async fn write<W: Fresh>(
     wire: &mut W,
     bytes: &[u8],
     fd: Option<BorrowedFd<'_>>,

@@ -8,7 +8,8 @@
 //!
 //! A proof is an HMAC-SHA256 over the role, both hellos byte for byte, and the name. Roles and fresh nonces make a
 //! proof worthless to whoever reflects or replays it. Over a Unix socket each proof comes with a descriptor of memory
-//! that holds the other side's nonce: the proof of a shared host. Over TCP all of this runs inside TLS.
+//! that holds the other side's nonce: the proof of a shared host. Over TCP all of this runs inside TLS, except
+//! for a wire that both sides want [`crate::Security::Plain`].
 
 use grampus_core::{JobId, JobKey, PROTOCOL_VERSION};
 use ring::hmac;
@@ -39,6 +40,8 @@ pub enum Verdict {
     Name = 4,
     /// The descriptor is missing or wrong.
     Host = 5,
+    /// The listener speaks TLS only.
+    Security = 6,
 }
 
 impl Verdict {
@@ -50,6 +53,7 @@ impl Verdict {
             Self::Key,
             Self::Name,
             Self::Host,
+            Self::Security,
         ]
         .into_iter()
         .find(|verdict| *verdict as u8 == byte)

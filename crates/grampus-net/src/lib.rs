@@ -33,6 +33,7 @@ mod stream;
 mod tcp;
 mod tls;
 mod unix;
+mod wire;
 
 pub use connect::{connect, connect_to};
 pub use error::{ErrorKind, NetError};
@@ -45,6 +46,7 @@ pub use port::{Reservation, local_address_towards};
 pub use private::private_dir;
 pub use region::Memory;
 pub use secret::{derive_job, random_job, random_key};
+pub use wire::{Ready, Security, Wire, connect_wire, wait_ready};
 
 #[cfg(test)]
 mod tests;

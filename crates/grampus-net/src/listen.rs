@@ -12,12 +12,11 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
 
 use crate::connect::{self, COORDINATOR};
 use crate::handshake::{Identity, check_name};
 use crate::unix::UnixWire;
-use crate::{Limits, Link, NetError, greeting, hidden, private, tcp, tls};
+use crate::{Limits, Link, NetError, Security, Wire, greeting, hidden, private, tcp, tls, wire};
 
 /// Connections that may be in their handshake at once. Strangers can hold no more descriptors than this; each gives
 /// its place back by [`Limits::handshake`].
@@ -246,47 +245,47 @@ impl Incoming {
                     let peer = greeting::answer(&mut wire, &identity, &name, &label).await?;
                     Ok(connect::unix_link(wire, peer, credentials, address, &limits))
                 }
-                Raw::Tcp(stream, address, config) => {
-                    let mut stream = accept_tls(stream, config, &label, &limits).await?;
+                Raw::Tcp(mut stream, address, config) => {
+                    tcp::expect(&mut stream, Security::Tls, &identity, &label, &limits).await?;
+                    let mut stream = tcp::accept_tls(stream, config, &label).await?;
                     let peer = greeting::answer(&mut stream, &identity, &name, &label).await?;
                     tls::check_certificate(stream.get_ref().1.peer_certificates(), identity.job, &peer)?;
                     Ok(connect::tcp_link(stream, peer, address, &limits))
                 }
             }
         };
-        let late = |_| NetError::Deadline {
-            what: format!("the handshake with {label}"),
-            after: limits.handshake,
-            hint: "check what connects to this address",
+        in_time(shaking, &label, &limits).await
+    }
+
+    /// Like [`Incoming::handshake`], for a dialer that called [`crate::connect_wire`] with the same security. Over TCP
+    /// only.
+    pub async fn wire(self, security: Security) -> Result<Wire, NetError> {
+        let label: Arc<str> = format!("a peer at {}", self.address()).into();
+        let (identity, name, limits) = (self.identity, self.name, self.limits);
+        let (mut stream, address, config) = match self.raw {
+            Raw::Tcp(stream, address, config) => (stream, address, config),
+            Raw::Unix(_, address) => return Err(wire::only_tcp(&format!("unix:{address}"))),
         };
-        tokio::time::timeout(limits.handshake, shaking)
-            .await
-            .map_err(late)?
+        let config = (security == Security::Tls).then_some(config);
+        let shaking = async {
+            tcp::expect(&mut stream, security, &identity, &label, &limits).await?;
+            wire::answer(stream, config, &identity, &name, address, &limits).await
+        };
+        in_time(shaking, &label, &limits).await
     }
 }
 
-async fn accept_tls(
-    stream: TcpStream,
-    config: Arc<ServerConfig>,
+async fn in_time<T>(
+    shaking: impl Future<Output = Result<T, NetError>>,
     label: &Arc<str>,
     limits: &Limits,
-) -> Result<tcp::Stream, NetError> {
-    let prepare = async {
-        tcp::tune(&stream, limits)?;
-        let mut first = [0; crate::error::SHOWN];
-        let count = stream.peek(&mut first).await?;
-        Ok((first, count))
+) -> Result<T, NetError> {
+    let late = |_| NetError::Deadline {
+        what: format!("the handshake with {label}"),
+        after: limits.handshake,
+        hint: "check what connects to this address",
     };
-    let (first, count) = prepare
+    tokio::time::timeout(limits.handshake, shaking)
         .await
-        .map_err(|source: io::Error| tls::explain(source, label))?;
-    // 22 begins every TLS connection. Looked at here, because TLS would not tell what a stranger said instead.
-    if count > 0 && first[0] != 22 {
-        return Err(NetError::garbage(
-            "what came is not the TLS of grampus",
-            &first[..count],
-        ));
-    }
-    let accepted = TlsAcceptor::from(config).accept(stream).await;
-    Ok(accepted.map_err(|source| tls::explain(source, label))?.into())
+        .map_err(late)?
 }

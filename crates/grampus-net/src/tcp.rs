@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt;
+use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
 
+use crate::error::SHOWN;
 use crate::frame::Way;
-use crate::greeting::Wire;
+use crate::greeting::Fresh;
+use crate::handshake::{Hello, Identity, MAGIC, Verdict};
 use crate::link::in_time;
 use crate::stream::{CHUNK, Source, link_error};
-use crate::{Frame, Limits, Memory, NetError};
+use crate::{Frame, Limits, Memory, NetError, Security, tls};
 
 pub(crate) type Stream = TlsStream<TcpStream>;
 
@@ -28,6 +31,76 @@ pub(crate) fn tune(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
     let millis = u32::try_from(limits.io.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(stream, millis.max(1))?;
     Ok(())
+}
+
+/// A plain text alert of TLS, `insufficient_security`: what a listener of plain wires says to a dialer that wants TLS.
+const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 71];
+
+/// Looks at the first bytes of a fresh connection: TLS cannot tell what a stranger said instead. A dialer of the other
+/// security is told so in its own language, and so is this side's caller.
+pub(crate) async fn expect(
+    stream: &mut TcpStream,
+    security: Security,
+    identity: &Identity,
+    label: &Arc<str>,
+    limits: &Limits,
+) -> Result<(), NetError> {
+    let mut first = [0; SHOWN];
+    let peek = async {
+        tune(stream, limits)?;
+        stream.peek(&mut first).await
+    };
+    let count = peek.await.map_err(|source| tls::explain(source, label))?;
+    let first = &first[..count];
+    let theirs = match first {
+        // Whoever reads on will find the end.
+        [] => return Ok(()),
+        // Every TLS connection begins with 22.
+        [22, ..] => Security::Tls,
+        _ if MAGIC.starts_with(first) => Security::Plain,
+        _ if security == Security::Plain => {
+            return Err(NetError::garbage("what came is no greeting of grampus", first));
+        }
+        _ => return Err(NetError::garbage("what came is not the TLS of grampus", first)),
+    };
+    if theirs == security {
+        return Ok(());
+    }
+    refuse(stream, theirs, identity, limits).await;
+    Err(NetError::WrongSecurity {
+        ours: security,
+        theirs,
+    })
+}
+
+/// Tells a dialer that this side wants the other security.
+async fn refuse(stream: &mut TcpStream, theirs: Security, identity: &Identity, limits: &Limits) {
+    let refusal = match theirs {
+        Security::Tls => NO_TLS_HERE.to_vec(),
+        Security::Plain => match Hello::new(identity.job, Verdict::Security) {
+            Ok(hello) => hello.encode().to_vec(),
+            Err(_) => return,
+        },
+    };
+    let telling = async {
+        stream.write_all(&refusal).await?;
+        stream.shutdown().await?;
+        // Closing with bytes unread would take the refusal back. The dialer goes as soon as it has read it.
+        let mut rest = [0; 4096];
+        while AsyncReadExt::read(stream, &mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // The reason matters more than whether the peer still hears it.
+    let _ = tokio::time::timeout(limits.handshake / 2, telling).await;
+}
+
+pub(crate) async fn accept_tls(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    label: &Arc<str>,
+) -> Result<Stream, NetError> {
+    let accepted = TlsAcceptor::from(config).accept(stream).await;
+    Ok(accepted.map_err(|source| tls::explain(source, label))?.into())
 }
 
 pub(crate) struct TcpOutlet {
@@ -120,7 +193,7 @@ impl Source for TcpSource {
     }
 }
 
-impl Wire for Stream {
+impl Fresh for Stream {
     const LOCAL: bool = false;
 
     async fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
@@ -129,6 +202,22 @@ impl Wire for Stream {
 
     async fn write(&mut self, bytes: &[u8], _fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         write_all(self, &mut [IoSlice::new(bytes)]).await
+    }
+
+    fn descriptor(&mut self) -> Option<OwnedFd> {
+        None
+    }
+}
+
+impl Fresh for TcpStream {
+    const LOCAL: bool = false;
+
+    async fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        AsyncReadExt::read(self, space).await
+    }
+
+    async fn write(&mut self, bytes: &[u8], _fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.write_all(bytes).await
     }
 
     fn descriptor(&mut self) -> Option<OwnedFd> {

@@ -15,12 +15,13 @@ use rcgen::{
 };
 use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::cipher_suite;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
 use crate::stream::closed;
-use crate::{NetError, secret};
+use crate::{NetError, Security, secret};
 
 /// The start of an Ed25519 private key in PKCS #8; the 32 bytes of the seed follow.
 const PKCS8: [u8; 16] = [
@@ -93,8 +94,26 @@ fn named(name: &str) -> DistinguishedName {
     distinguished
 }
 
+/// AES-128 where the processor has instructions for it, else ChaCha20, which is faster there; so that two peers agree on
+/// ChaCha20 where one of them has none. Nothing else is offered: wires know only these two.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    let mut cipher_suites = vec![cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    if has_aes() {
+        cipher_suites.insert(0, cipher_suite::TLS13_AES_128_GCM_SHA256);
+    }
+    Arc::new(CryptoProvider {
+        cipher_suites,
+        ..rustls::crypto::ring::default_provider()
+    })
+}
+
+fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::is_x86_feature_detected!("aes") && std::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
 }
 
 /// For a listener called `name`.
@@ -181,6 +200,11 @@ fn translate(error: &rustls::Error, label: &str) -> NetError {
         AlertReceived(AlertDescription::BadCertificate) => NetError::Unwanted {
             peer: label.to_owned(),
         },
+        // Said by `tcp::refuse`.
+        AlertReceived(AlertDescription::InsufficientSecurity) => NetError::WrongSecurity {
+            ours: Security::Tls,
+            theirs: Security::Plain,
+        },
         NoCertificatesPresented => {
             NetError::garbage("a TLS client came without a certificate of this job", &[])
         }
@@ -213,8 +237,8 @@ fn job_of(name: &str) -> Option<JobId> {
     u64::from_str_radix(job, 16).ok().map(JobId)
 }
 
-/// Errors that only a mistake in this file can cause.
-fn internal(error: impl std::fmt::Display) -> NetError {
+/// Errors that only a mistake in this crate can cause.
+pub(crate) fn internal(error: impl std::fmt::Display) -> NetError {
     NetError::Tls {
         peer: "this process itself".to_owned(),
         why: error.to_string(),

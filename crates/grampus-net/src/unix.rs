@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::frame::Way;
-use crate::greeting::Wire;
+use crate::greeting::Fresh;
 use crate::stream::{Source, link_error};
 use crate::{Frame, Limits, NetError};
 
@@ -124,7 +124,7 @@ impl UnixWire {
     }
 }
 
-impl Wire for UnixWire {
+impl Fresh for UnixWire {
     const LOCAL: bool = true;
 
     async fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Group, Handle};
+use super::{Group, Handle, Letter};
 use crate::numerics::Op;
 use crate::request::{RawPart, Request};
 use crate::{CollectiveError, Element};
@@ -190,6 +190,27 @@ impl Group {
             sources: sources.iter().map(|part| source(part)).collect(),
             targets: targets.iter_mut().map(|target| part(target)).collect(),
         })
+    }
+
+    /// Sends a buffer to another rank and returns when it has arrived there. Buffers of one tag arrive in the order in
+    /// which they were sent; the receiver must ask for as many elements of the same type.
+    pub fn send<T: Element>(&self, buffer: &[T], to: usize, tag: u32) -> Result<(), CollectiveError> {
+        let letter = Letter {
+            dtype: T::DTYPE,
+            buffer: source(buffer),
+        };
+        // SAFETY: made from a slice that the caller lends for the length of the call.
+        unsafe { self.send_raw(letter, to, tag, &|| false) }
+    }
+
+    /// Fills a buffer with what another rank sends.
+    pub fn recv<T: Element>(&self, buffer: &mut [T], from: usize, tag: u32) -> Result<(), CollectiveError> {
+        let letter = Letter {
+            dtype: T::DTYPE,
+            buffer: part(buffer),
+        };
+        // SAFETY: as above.
+        unsafe { self.recv_raw(letter, from, tag, &|| false) }
     }
 
     /// Waits until all members have come here.

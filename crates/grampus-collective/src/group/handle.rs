@@ -7,9 +7,13 @@ use super::Group;
 use super::ticket::Ticket;
 use crate::CollectiveError;
 
-/// A call that was started; see [`Group::start`].
+/// How often a thread that waits asks whether to go on.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A call that was started; see [`Group::start_call`].
 pub struct RawHandle {
-    pub(crate) group: Arc<super::Inner>,
+    /// `None` where a thread of its own drives the call.
+    pub(crate) group: Option<Arc<super::Inner>>,
     pub(crate) ticket: Arc<Ticket>,
 }
 
@@ -21,7 +25,17 @@ impl RawHandle {
 
     /// Waits for the end of the call. Where `gives_up` says so, the call is given up and the group ends.
     pub fn wait(&self, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
-        self.group.engine.wait(&self.ticket, gives_up)
+        match &self.group {
+            Some(group) => group.engine.wait(&self.ticket, gives_up),
+            None => loop {
+                if let Some(outcome) = self.ticket.wait(LOOK) {
+                    return outcome;
+                }
+                if gives_up() {
+                    self.ticket.give_up();
+                }
+            },
+        }
     }
 
     /// Waits at most `limit`, leaving the driving to others; `None` where the call is not through.
@@ -67,7 +81,7 @@ impl<B> Drop for Handle<B> {
 impl Group {
     pub(crate) fn raw_handle(&self, ticket: Arc<Ticket>) -> RawHandle {
         RawHandle {
-            group: Arc::clone(&self.inner),
+            group: Some(Arc::clone(&self.inner)),
             ticket,
         }
     }

@@ -9,6 +9,7 @@ use grampus_core::{Address, JobId, JobKey, JoinString};
 use grampus_net::{Frame, Limits, Link, Listener, connect_to};
 use serde::{Deserialize, Serialize};
 
+use super::mail::Mail;
 use super::roster::Roster;
 use super::{Card, Group};
 use crate::shared::{Layout, Segment};
@@ -17,7 +18,8 @@ use crate::{CollectiveError, Settings};
 const RETRY: Duration = Duration::from_millis(3);
 
 /// Where groups are formed. A process opens one, gives its [`Card`] to the others, and takes theirs.
-#[derive(Debug)]
+/// Clones are the same lobby.
+#[derive(Clone, Debug)]
 pub struct Lobby {
     job: JobId,
     key: JobKey,
@@ -64,11 +66,25 @@ impl Lobby {
         cards: &[Card],
         settings: &Settings,
     ) -> Result<Group, CollectiveError> {
+        let labels: Vec<u32> = (0..cards.len() as u32).collect();
+        self.form_part(id, me, cards, &labels, settings)
+    }
+
+    /// Like [`Lobby::form`], for a part of a larger world: `labels` are what errors call the members.
+    pub fn form_part(
+        &self,
+        id: &GroupId,
+        me: usize,
+        cards: &[Card],
+        labels: &[u32],
+        settings: &Settings,
+    ) -> Result<Group, CollectiveError> {
         if cards.get(me) != Some(&self.card) {
             return Err(form(format!("the card of rank {me} is not this process's own")));
         }
         let roster = Roster {
             me,
+            labels: labels.to_vec(),
             hosts: cards.iter().map(|card| card.host.clone()).collect(),
             locals: (0..cards.len())
                 .filter(|rank| cards[*rank].place == self.card.place)
@@ -79,7 +95,14 @@ impl Lobby {
             .build()
             .map_err(|error| CollectiveError::System(format!("cannot start a runtime: {error}")))?;
         let segment = runtime.block_on(self.gather(id, &roster, cards, settings))?;
-        Group::start(id.clone(), Arc::new(segment), Arc::new(roster), *settings)
+        let mail = Mail::new(
+            self.clone(),
+            id.clone(),
+            cards.to_vec(),
+            labels.to_vec(),
+            *settings,
+        );
+        Group::start(id.clone(), Arc::new(segment), Arc::new(roster), mail, *settings)
     }
 
     async fn gather(
@@ -106,9 +129,9 @@ impl Lobby {
         let followed = tokio::time::timeout(settings.forming, following).await;
         followed.unwrap_or_else(|_| {
             Err(form(format!(
-                "rank {leader} on {} did not open the group {:?} within {:?}, or waited for others in vain: look \
+                "rank {} on {} did not open the group {:?} within {:?}, or waited for others in vain: look \
                  for its own error",
-                roster.hosts[leader], id.name, settings.forming
+                roster.labels[leader], roster.hosts[leader], id.name, settings.forming
             )))
         })
     }
@@ -227,7 +250,7 @@ fn late(roster: &Roster, come: &BTreeMap<usize, Link>, after: Duration) -> Colle
         .locals
         .iter()
         .filter(|rank| **rank != roster.me && !come.contains_key(rank))
-        .map(|rank| format!("rank {rank} on {}", roster.hosts[*rank]))
+        .map(|rank| format!("rank {} on {}", roster.labels[*rank], roster.hosts[*rank]))
         .collect();
     form(format!(
         "{} did not come within {after:?}: look for their own errors",

@@ -6,6 +6,7 @@ mod card;
 mod engine;
 mod handle;
 mod lobby;
+mod mail;
 mod pace;
 mod roster;
 mod runner;
@@ -20,6 +21,7 @@ pub use buffer::{SharedBuffer, SharedBytes};
 pub use card::Card;
 pub use handle::{Handle, RawHandle};
 pub use lobby::{GroupId, Lobby};
+pub use mail::Letter;
 
 use crate::exchange::Shape;
 use crate::numerics::{DType, Op};
@@ -27,6 +29,7 @@ use crate::request::{Request, Terms, Work};
 use crate::shared::Segment;
 use crate::{CollectiveError, Element, Settings};
 use engine::Engine;
+use mail::Mail;
 use roster::Roster;
 use runner::{Runner, Running};
 
@@ -48,6 +51,7 @@ pub(crate) struct Inner {
     engine: Engine,
     segment: Arc<Segment>,
     roster: Arc<Roster>,
+    mail: Mail,
     shapes: Mutex<Vec<(DType, Op, Arc<Shape>)>>,
 }
 
@@ -56,6 +60,7 @@ impl Group {
         id: GroupId,
         segment: Arc<Segment>,
         roster: Arc<Roster>,
+        mail: Mail,
         settings: Settings,
     ) -> Result<Self, CollectiveError> {
         let runner = Runner::new(Arc::clone(&segment), Arc::clone(&roster), settings);
@@ -64,6 +69,7 @@ impl Group {
             engine: Engine::new(runner),
             segment,
             roster,
+            mail,
             shapes: Mutex::default(),
         });
         let served = Arc::clone(&inner);
@@ -129,6 +135,62 @@ impl Group {
         let running = self.plan(request)?;
         let ticket = self.inner.engine.start(running, keep);
         Ok(self.raw_handle(ticket))
+    }
+
+    /// Sends memory to another rank and waits until it has arrived; see [`Group::send`].
+    ///
+    /// # Safety
+    /// The memory is valid, and written by nobody, until this returns.
+    pub unsafe fn send_raw(
+        &self,
+        letter: Letter,
+        to: usize,
+        tag: u32,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
+        self.inner.mail.call(letter, (self.rank(), to, tag), gives_up)
+    }
+
+    /// Receives memory from another rank; see [`Group::recv`].
+    ///
+    /// # Safety
+    /// The memory is valid, and used by nobody else, until this returns.
+    pub unsafe fn recv_raw(
+        &self,
+        letter: Letter,
+        from: usize,
+        tag: u32,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
+        self.inner.mail.call(letter, (from, self.rank(), tag), gives_up)
+    }
+
+    /// Like [`Group::send_raw`], but returns at once. `keep` is dropped when the memory has arrived.
+    ///
+    /// # Safety
+    /// The memory is valid, and written by nobody, until `keep` is dropped.
+    pub unsafe fn start_send(
+        &self,
+        letter: Letter,
+        to: usize,
+        tag: u32,
+        keep: Box<dyn Any + Send>,
+    ) -> Result<RawHandle, CollectiveError> {
+        self.inner.mail.start(letter, (self.rank(), to, tag), keep)
+    }
+
+    /// Like [`Group::recv_raw`], but returns at once. `keep` is dropped when the memory is filled.
+    ///
+    /// # Safety
+    /// The memory is valid, and used by nobody else, until `keep` is dropped.
+    pub unsafe fn start_recv(
+        &self,
+        letter: Letter,
+        from: usize,
+        tag: u32,
+        keep: Box<dyn Any + Send>,
+    ) -> Result<RawHandle, CollectiveError> {
+        self.inner.mail.start(letter, (from, self.rank(), tag), keep)
     }
 
     fn plan(&self, request: Request) -> Result<Running<Work>, CollectiveError> {

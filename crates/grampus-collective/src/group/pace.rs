@@ -129,7 +129,7 @@ impl Pace {
             return Err(self.end(lost));
         }
         if gives_up() {
-            let rank = self.roster.me as u32;
+            let rank = self.roster.labels[self.roster.me];
             let during = call.to_string();
             return Err(self.end(CollectiveError::GaveUp { rank, during }));
         }
@@ -176,7 +176,7 @@ impl Pace {
     fn lost(&self, member: usize, how: Loss, call: &Call) -> CollectiveError {
         let rank = self.roster.locals[member];
         CollectiveError::PeerLost {
-            rank: rank as u32,
+            rank: self.roster.labels[rank],
             host: self.roster.hosts[rank].clone(),
             last_seen: self.segment.last_seen(member),
             how,
@@ -205,7 +205,7 @@ impl Pace {
         let said = |(member, rank): (usize, &usize)| {
             let call = self.segment.line(member, self.phase).said()?;
             Some(Said {
-                rank: *rank as u32,
+                rank: self.roster.labels[*rank],
                 call,
             })
         };

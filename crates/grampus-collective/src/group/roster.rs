@@ -5,6 +5,8 @@
 pub(crate) struct Roster {
     /// This member's rank.
     pub me: usize,
+    /// What every rank is called in errors: its number in the world, where the group is a part of it.
+    pub labels: Vec<u32>,
     /// The host's name of every rank.
     pub hosts: Vec<String>,
     /// Ranks on this host, in order.

@@ -1,14 +1,25 @@
-//! Half floats to f32 and back, rounding to nearest even. NaNs come out as the canonical NaN.
+//! Half floats to f32 and back, rounding to nearest even. NaNs come back as the canonical NaN.
+//!
+//! Written without branches, so that loops over them are vectorised, and without subnormals of f32 on the way,
+//! so that a thread that flushes these gets the same bits.
 
 use half::{bf16, f16};
 
-use super::element::{canonical_f32, each};
-#[cfg(target_arch = "x86_64")]
-use super::level::Level;
-use super::level::Width;
-
 /// Where a value of bf16 lies in an f32: its upper half.
 const BF16_SHIFT: u32 = 16;
+/// Bits of the fraction that f32 has more than f16.
+const F16_SHIFT: u32 = 13;
+/// What the exponent of f32 is larger by than that of f16, in place.
+const F16_REBIAS: u32 = 112 << 23;
+/// The fractions of 0.5 count in units of 2^-24, as the subnormals of f16 do.
+const HALF: f32 = 0.5;
+
+const SIGN: u32 = 1 << 31;
+const F32_INFINITY: u32 = 0x7f80_0000;
+/// The smallest power of two that is too large for f16, as f32.
+const F16_OVERFLOW: u32 = 0x4780_0000;
+/// The smallest normal value of f16, as f32.
+const F16_SMALLEST_NORMAL: u32 = 0x3880_0000;
 
 /// A bf16 as f32: exact.
 #[inline(always)]
@@ -16,7 +27,7 @@ pub(super) fn bf16_to_f32(value: bf16) -> f32 {
     f32::from_bits(u32::from(value.to_bits()) << BF16_SHIFT)
 }
 
-/// The nearest bf16. Integers only, so that it vectorises and no register width treats subnormals differently.
+/// The nearest bf16.
 #[inline(always)]
 pub(super) fn f32_to_bf16(value: f32) -> bf16 {
     let bits = value.to_bits();
@@ -30,71 +41,50 @@ pub(super) fn f32_to_bf16(value: f32) -> bf16 {
     })
 }
 
-/// Values of f16 as f32: exact.
+/// An f16 as f32: exact.
 #[inline(always)]
-pub(super) fn f16_to_f32<L: Width, const N: usize>(values: [f16; N]) -> [f32; N] {
-    #[cfg(target_arch = "x86_64")]
-    if !matches!(L::LEVEL, Level::Plain) && N.is_multiple_of(x86::GROUP) {
-        let mut wide = [0.0; N];
-        for at in (0..N).step_by(x86::GROUP) {
-            // SAFETY: kernels of this level run only where F16C is; `at` leaves a whole group in both arrays.
-            unsafe { x86::widen(values.as_ptr().add(at), wide.as_mut_ptr().add(at)) };
-        }
-        return wide;
-    }
-    each(|at| values[at].to_f32_const())
-}
-
-/// The nearest values of f16.
-#[inline(always)]
-pub(super) fn f32_to_f16<L: Width, const N: usize>(values: [f32; N]) -> [f16; N] {
-    #[cfg(target_arch = "x86_64")]
-    if !matches!(L::LEVEL, Level::Plain) && N.is_multiple_of(x86::GROUP) {
-        let values: [f32; N] = each(|at| canonical_f32(values[at]));
-        let mut narrow = [f16::ZERO; N];
-        for at in (0..N).step_by(x86::GROUP) {
-            // SAFETY: kernels of this level run only where F16C is; `at` leaves a whole group in both arrays.
-            unsafe { x86::narrow(values.as_ptr().add(at), narrow.as_mut_ptr().add(at)) };
-        }
-        return narrow;
-    }
-    each(|at| {
-        let rounded = f16::from_f32_const(values[at]);
-        if values[at].is_nan() { f16::NAN } else { rounded }
-    })
-}
-
-/// The conversions of F16C, which Rust cannot express without naming them.
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::{
-        _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps, _mm256_cvtps_ph,
-        _mm256_loadu_ps, _mm256_storeu_ps,
+pub(super) fn f16_to_f32(value: f16) -> f32 {
+    let bits = u32::from(value.to_bits());
+    let magnitude = bits & 0x7fff;
+    let sign = (bits & 0x8000) << 16;
+    let normal = (magnitude << F16_SHIFT) + F16_REBIAS;
+    let subnormal = (f32::from_bits(HALF.to_bits() | magnitude) - HALF).to_bits();
+    let finite = if magnitude < 0x400 { subnormal } else { normal };
+    // Infinity and NaN have the largest exponent in both.
+    let wide = if magnitude >= 0x7c00 {
+        normal | F32_INFINITY
+    } else {
+        finite
     };
+    f32::from_bits(wide | sign)
+}
 
-    use half::f16;
-
-    /// How many values one instruction converts.
-    pub(super) const GROUP: usize = 8;
-
-    /// # Safety
-    /// The machine has AVX and F16C; both pointers are good for `GROUP` values.
-    #[inline(always)]
-    pub(super) unsafe fn widen(from: *const f16, to: *mut f32) {
-        // SAFETY: as the caller promises.
-        unsafe { _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))) }
-    }
-
-    /// # Safety
-    /// The machine has AVX and F16C; both pointers are good for `GROUP` values.
-    #[inline(always)]
-    pub(super) unsafe fn narrow(from: *const f32, to: *mut f16) {
-        // SAFETY: as the caller promises.
-        unsafe {
-            _mm_storeu_si128(
-                to.cast(),
-                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from)),
-            );
-        }
-    }
+/// The nearest f16.
+#[inline(always)]
+pub(super) fn f32_to_f16(value: f32) -> f16 {
+    let magnitude = value.to_bits() & !SIGN;
+    let sign = (value.to_bits() & SIGN) >> 16;
+    // As for bf16; a value that rounds up to the next power of two carries into the exponent, up to infinity.
+    let odd = (magnitude >> F16_SHIFT) & 1;
+    let normal = magnitude.wrapping_sub(F16_REBIAS).wrapping_add(0xfff + odd) >> F16_SHIFT;
+    // The addition itself rounds to units of 2^-24.
+    let subnormal = (f32::from_bits(magnitude) + HALF)
+        .to_bits()
+        .wrapping_sub(HALF.to_bits());
+    let finite = if magnitude < F16_SMALLEST_NORMAL {
+        subnormal
+    } else {
+        normal
+    };
+    let narrow = if magnitude >= F16_OVERFLOW {
+        u32::from(f16::INFINITY.to_bits())
+    } else {
+        finite
+    };
+    let bits = if magnitude > F32_INFINITY {
+        u32::from(f16::NAN.to_bits())
+    } else {
+        narrow | sign
+    };
+    f16::from_bits(bits as u16)
 }

@@ -3,40 +3,38 @@
 use half::{bf16, f16};
 
 use super::convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use super::level::Width;
 
 /// A type as it lies in users' buffers.
-pub(super) trait Element: Copy + Default + 'static {
+pub(super) trait Element: Copy + 'static {
     /// The type in which elements are combined, and in which partial results travel.
     type Work: Work;
-    /// Read elements for combining.
-    fn widen<L: Width, const N: usize>(elements: [Self; N]) -> [Self::Work; N];
+    /// Read an element for combining.
+    fn widen(self) -> Self::Work;
     /// Round to what users get.
-    fn seal<L: Width, const N: usize>(results: [Self::Work; N]) -> [Self; N];
+    fn seal(result: Self::Work) -> Self;
 }
 
 /// A type in which elements are combined. Integers are never divided: `check` refuses their mean.
-pub(super) trait Work: Copy + Default + 'static {
-    /// The product with a power of two: the same bits as dividing by its inverse, and faster.
-    fn multiplied(self, factor: f64) -> Self;
+pub(super) trait Work: Copy + 'static {
+    /// The number nearest to this one, once per loop.
+    fn from_f64(value: f64) -> Self;
+    /// The product.
+    fn multiplied(self, factor: Self) -> Self;
     /// The quotient.
-    fn divided(self, divisor: f64) -> Self;
-}
-
-/// An array made element by element. The compiler does not always inline the one of the standard library.
-#[inline(always)]
-pub(super) fn each<T: Copy + Default, const N: usize>(make: impl Fn(usize) -> T) -> [T; N] {
-    let mut values = [T::default(); N];
-    for (index, value) in values.iter_mut().enumerate() {
-        *value = make(index);
-    }
-    values
+    fn divided(self, divisor: Self) -> Self;
 }
 
 /// A bool as it lies in memory, where anything but zero is true.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Truth(pub(super) u8);
+pub(super) struct Truth(u8);
+
+impl Truth {
+    #[inline(always)]
+    fn normal(self) -> Self {
+        Self(u8::from(self.0 != 0))
+    }
+}
 
 #[inline(always)]
 pub(super) fn canonical_f32(value: f32) -> f32 {
@@ -53,12 +51,12 @@ macro_rules! element {
         impl Element for $type {
             type Work = $work;
             #[inline(always)]
-            fn widen<L: Width, const N: usize>(elements: [Self; N]) -> [$work; N] {
-                each(|at| $widen(elements[at]))
+            fn widen(self) -> $work {
+                $widen(self)
             }
             #[inline(always)]
-            fn seal<L: Width, const N: usize>(results: [$work; N]) -> [Self; N] {
-                each(|at| $seal(results[at]))
+            fn seal(result: $work) -> Self {
+                $seal(result)
             }
         }
     };
@@ -66,68 +64,54 @@ macro_rules! element {
 
 element!(f32, f32, std::convert::identity, canonical_f32);
 element!(f64, f64, std::convert::identity, canonical_f64);
+element!(f16, f32, f16_to_f32, f32_to_f16);
 element!(bf16, f32, bf16_to_f32, f32_to_bf16);
 element!(i8, i8, std::convert::identity, std::convert::identity);
 element!(u8, u8, std::convert::identity, std::convert::identity);
 element!(i32, i32, std::convert::identity, std::convert::identity);
 element!(i64, i64, std::convert::identity, std::convert::identity);
-element!(
-    Truth,
-    Truth,
-    |truth: Truth| Truth(u8::from(truth.0 != 0)),
-    std::convert::identity
-);
+element!(Truth, Truth, std::convert::identity, Truth::normal);
 
-impl Element for f16 {
-    type Work = f32;
-    #[inline(always)]
-    fn widen<L: Width, const N: usize>(elements: [Self; N]) -> [f32; N] {
-        f16_to_f32::<L, N>(elements)
-    }
-    #[inline(always)]
-    fn seal<L: Width, const N: usize>(results: [f32; N]) -> [Self; N] {
-        f32_to_f16::<L, N>(results)
-    }
-}
-
-impl Work for f32 {
-    #[inline(always)]
-    fn multiplied(self, factor: f64) -> Self {
-        self * factor as f32
-    }
-    #[inline(always)]
-    fn divided(self, divisor: f64) -> Self {
-        self / divisor as f32
-    }
-}
-
-impl Work for f64 {
-    #[inline(always)]
-    fn multiplied(self, factor: f64) -> Self {
-        self * factor
-    }
-    #[inline(always)]
-    fn divided(self, divisor: f64) -> Self {
-        self / divisor
-    }
-}
-
-macro_rules! undivided {
+macro_rules! divided {
     ($($type:ty),*) => {$(
         impl Work for $type {
             #[inline(always)]
-            fn multiplied(self, _factor: f64) -> Self {
+            fn from_f64(value: f64) -> Self {
+                value as $type
+            }
+            #[inline(always)]
+            fn multiplied(self, factor: Self) -> Self {
+                self * factor
+            }
+            #[inline(always)]
+            fn divided(self, divisor: Self) -> Self {
+                self / divisor
+            }
+        }
+    )*};
+}
+
+macro_rules! undivided {
+    ($($type:ty = $none:expr),*) => {$(
+        impl Work for $type {
+            #[inline(always)]
+            fn from_f64(_value: f64) -> Self {
+                $none
+            }
+            #[inline(always)]
+            fn multiplied(self, _factor: Self) -> Self {
                 self
             }
             #[inline(always)]
-            fn divided(self, _divisor: f64) -> Self {
+            fn divided(self, _divisor: Self) -> Self {
                 self
             }
         }
     )*};
 }
 
-undivided!(i8, u8, i32, i64, Truth);
+divided!(f32, f64);
+undivided!(i8 = 0, u8 = 0, i32 = 0, i64 = 0, Truth = Truth(0));
 
 /// One way to combine two values. All are symmetric, so it does not matter which side comes first.
 pub(super) trait Combine<W>: 'static {
@@ -194,5 +178,7 @@ macro_rules! integer_ops {
 float_ops!(f32);
 float_ops!(f64);
 integer_ops!(i8, u8, i32, i64);
-combine!(And, Truth, |left: Truth, right: Truth| Truth(left.0 & right.0));
+combine!(And, Truth, |left: Truth, right: Truth| Truth(
+    left.normal().0 & right.normal().0
+));
 combine!(Or, Truth, |left: Truth, right: Truth| Truth(left.0 | right.0));

@@ -1,35 +1,21 @@
-//! The hot loops: read some operands, combine them in a tree, write the result to one or two places.
+//! The hot loops: read some operands, combine them in a tree, write the result.
 //!
-//! The loops are written over small arrays, all read before any is written: that is what lets the compiler use
-//! whole registers although an output may be one of the inputs.
+//! Each is one simple loop over elements, which the compiler turns into whole registers and a rest, with the same
+//! operations on every element. For that it must know that the output is none of the operands; `Program` sees to it.
 
 use half::{bf16, f16};
 
 use super::dtype::{DType, Op};
-use super::element::{And, Combine, Element, Max, Min, Or, Product, Sum, Truth, Work, each};
-#[cfg(target_arch = "x86_64")]
-use super::level::{Avx2, Avx512};
-use super::level::{Level, Plain, Width};
+use super::element::{And, Combine, Element, Max, Min, Or, Product, Sum, Truth, Work};
+use super::level::Level;
 
 /// The most operands that one kernel combines.
 pub(super) const MAX_OPERANDS: usize = 8;
-/// Elements per turn of a loop: a cache line of f32.
-const TURN: usize = 16;
-
-/// One more operand, combined with what the others make.
-#[derive(Clone, Copy)]
-pub(super) enum Extra {
-    Nothing,
-    /// In the form of users' buffers.
-    Native(*const u8),
-    /// In the form of partial results.
-    Partial(*const u8),
-}
 
 /// What a whole result is scaled by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scale {
-    Nothing,
+    /// By a power of two: the same bits as dividing by its inverse, and faster. One changes nothing.
     Multiply(f64),
     Divide(f64),
 }
@@ -39,16 +25,15 @@ pub(super) enum Scale {
 pub(super) struct Call {
     /// As many as the kernel is for; the rest is not looked at.
     pub operands: [*const u8; MAX_OPERANDS],
-    pub extra: Extra,
+    /// One more operand in the form of partial results, combined with what the others make; null if there is none.
+    pub extra: *const u8,
     pub out: *mut u8,
-    /// Null if the result is wanted once.
-    pub second: *mut u8,
     pub count: usize,
     pub scale: Scale,
 }
 
-/// A compiled loop. Unsafe: the pointers of the call are good for its count, in the forms the kernel is for, and
-/// the machine has the level the kernel is for.
+/// A compiled loop. Unsafe: the pointers of the call are aligned and good for its count, in the forms the kernel is
+/// for; the output overlaps no operand; the machine has the level the kernel is for.
 pub(super) type Kernel = unsafe fn(&Call);
 
 /// Which kernel is wanted.
@@ -78,7 +63,7 @@ pub(super) fn find(wanted: Wanted) -> Kernel {
     match wanted.dtype {
         DType::F32 => of_float::<f32>(wanted),
         DType::F64 => of_float::<f64>(wanted),
-        DType::F16 => of_float::<f16>(wanted),
+        DType::F16 => of_f16(wanted),
         DType::Bf16 => of_float::<bf16>(wanted),
         DType::I8 => of_integer::<i8>(wanted),
         DType::U8 => of_integer::<u8>(wanted),
@@ -86,6 +71,14 @@ pub(super) fn find(wanted: Wanted) -> Kernel {
         DType::I64 => of_integer::<i64>(wanted),
         DType::Bool => of_bool(wanted),
     }
+}
+
+fn of_f16(wanted: Wanted) -> Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(kernel) = super::f16c::find(wanted) {
+        return kernel;
+    }
+    of_float::<f16>(wanted)
 }
 
 fn of_float<E: Element>(wanted: Wanted) -> Kernel
@@ -159,126 +152,108 @@ unsafe fn plain<E: Element, O: Combine<E::Work>, const K: usize, const NATIVE: b
     call: &Call,
 ) {
     // SAFETY: as the caller promises.
-    unsafe { fold::<Plain, E, O, K, NATIVE, WHOLE>(call) }
+    unsafe { fold::<E, O, K, NATIVE, WHOLE>(call) }
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c")]
+#[target_feature(enable = "avx2")]
 unsafe fn avx2<E: Element, O: Combine<E::Work>, const K: usize, const NATIVE: bool, const WHOLE: bool>(
     call: &Call,
 ) {
     // SAFETY: as the caller promises.
-    unsafe { fold::<Avx2, E, O, K, NATIVE, WHOLE>(call) }
+    unsafe { fold::<E, O, K, NATIVE, WHOLE>(call) }
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn avx512<E: Element, O: Combine<E::Work>, const K: usize, const NATIVE: bool, const WHOLE: bool>(
     call: &Call,
 ) {
     // SAFETY: as the caller promises.
-    unsafe { fold::<Avx512, E, O, K, NATIVE, WHOLE>(call) }
+    unsafe { fold::<E, O, K, NATIVE, WHOLE>(call) }
 }
 
+/// One loop for each kind of call, so that none has to ask in the middle of it. Unsafe as a `Kernel` is.
 #[inline(always)]
-unsafe fn fold<L, E, O, const K: usize, const NATIVE: bool, const WHOLE: bool>(call: &Call)
+pub(super) unsafe fn fold<E, O, const K: usize, const NATIVE: bool, const WHOLE: bool>(call: &Call)
 where
-    L: Width,
     E: Element,
     O: Combine<E::Work>,
 {
-    // A copy, so that the compiler need not fear that a store changes it.
-    let call = *call;
-    let mut at = 0;
-    while at + TURN <= call.count {
-        // SAFETY: elements `at` to `at + TURN` are below the count, for which all pointers are good.
-        unsafe { turn::<L, E, O, K, NATIVE, WHOLE, TURN>(&call, at) };
-        at += TURN;
-    }
-    while at < call.count {
-        // SAFETY: element `at` is below the count, for which all pointers are good.
-        unsafe { turn::<L, E, O, K, NATIVE, WHOLE, 1>(&call, at) };
-        at += 1;
-    }
-}
-
-/// Elements `at` to `at + N`. Body and tail of the loops share it, so that they do the same to every element.
-#[inline(always)]
-unsafe fn turn<L, E, O, const K: usize, const NATIVE: bool, const WHOLE: bool, const N: usize>(
-    call: &Call,
-    at: usize,
-) where
-    L: Width,
-    E: Element,
-    O: Combine<E::Work>,
-{
-    // SAFETY: as the caller promises, each pointer is good for N elements of its form from `at` on.
+    let Call {
+        operands,
+        extra,
+        out,
+        count,
+        scale,
+    } = *call;
+    let extra = extra.cast::<E::Work>();
+    // SAFETY: every index is below the count, for which the caller promises all pointers to be good.
     unsafe {
-        let mut values = [[E::Work::default(); N]; K];
-        for (value, &from) in values.iter_mut().zip(&call.operands) {
-            *value = if NATIVE {
-                native::<L, E, N>(from, at)
+        let result = |at: usize| tree::<E, O, K, NATIVE>(&operands, at);
+        let with_extra = |at: usize| O::combine(extra.add(at).read(), result(at));
+        if !WHOLE {
+            let out = std::slice::from_raw_parts_mut(out.cast::<E::Work>(), count);
+            return if extra.is_null() {
+                fill(out, result)
             } else {
-                read::<E::Work, N>(from, at)
+                fill(out, with_extra)
             };
         }
-        let mut width = K;
-        while width > 1 {
-            for pair in 0..width / 2 {
-                values[pair] = combined::<E::Work, O, N>(values[2 * pair], values[2 * pair + 1]);
+        let out = std::slice::from_raw_parts_mut(out.cast::<E>(), count);
+        match scale {
+            Scale::Multiply(by) => {
+                let factor = E::Work::from_f64(by);
+                if extra.is_null() {
+                    fill(out, |at| E::seal(result(at).multiplied(factor)));
+                } else {
+                    fill(out, |at| E::seal(with_extra(at).multiplied(factor)));
+                }
             }
-            width /= 2;
+            Scale::Divide(by) => {
+                let divisor = E::Work::from_f64(by);
+                if extra.is_null() {
+                    fill(out, |at| E::seal(result(at).divided(divisor)));
+                } else {
+                    fill(out, |at| E::seal(with_extra(at).divided(divisor)));
+                }
+            }
         }
-        let mut result = values[0];
-        match call.extra {
-            Extra::Nothing => {}
-            Extra::Native(from) => result = combined::<_, O, N>(native::<L, E, N>(from, at), result),
-            Extra::Partial(from) => result = combined::<_, O, N>(read::<E::Work, N>(from, at), result),
-        }
-        if !WHOLE {
-            return write(call, at, result);
-        }
-        match call.scale {
-            Scale::Nothing => {}
-            Scale::Multiply(by) => result = each(|index| result[index].multiplied(by)),
-            Scale::Divide(by) => result = each(|index| result[index].divided(by)),
-        }
-        write(call, at, E::seal::<L, N>(result));
     }
 }
 
 #[inline(always)]
-fn combined<W: Copy + Default, O: Combine<W>, const N: usize>(left: [W; N], right: [W; N]) -> [W; N] {
-    each(|index| O::combine(left[index], right[index]))
+fn fill<T>(out: &mut [T], make: impl Fn(usize) -> T) {
+    for (at, value) in out.iter_mut().enumerate() {
+        *value = make(at);
+    }
 }
 
+/// Combine element `at` of all operands, of which there are 1, 2, 4 or 8.
 #[inline(always)]
-unsafe fn native<L: Width, E: Element, const N: usize>(from: *const u8, at: usize) -> [E::Work; N] {
+unsafe fn tree<E, O, const K: usize, const NATIVE: bool>(
+    operands: &[*const u8; MAX_OPERANDS],
+    at: usize,
+) -> E::Work
+where
+    E: Element,
+    O: Combine<E::Work>,
+{
     // SAFETY: as the caller promises.
-    E::widen::<L, N>(unsafe { read::<E, N>(from, at) })
-}
-
-#[inline(always)]
-unsafe fn read<T: Copy, const N: usize>(from: *const u8, at: usize) -> [T; N] {
-    // SAFETY: as the caller promises.
-    unsafe { from.cast::<T>().add(at).cast::<[T; N]>().read_unaligned() }
-}
-
-#[inline(always)]
-unsafe fn write<T: Copy, const N: usize>(call: &Call, at: usize, values: [T; N]) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        call.out
-            .cast::<T>()
-            .add(at)
-            .cast::<[T; N]>()
-            .write_unaligned(values);
-        if !call.second.is_null() {
-            call.second
-                .cast::<T>()
-                .add(at)
-                .cast::<[T; N]>()
-                .write_unaligned(values);
+    let one = |index: usize| unsafe {
+        let from = operands[index];
+        if NATIVE {
+            from.cast::<E>().add(at).read().widen()
+        } else {
+            from.cast::<E::Work>().add(at).read()
         }
+    };
+    let two = |index: usize| O::combine(one(2 * index), one(2 * index + 1));
+    let four = |index: usize| O::combine(two(2 * index), two(2 * index + 1));
+    match K {
+        8 => O::combine(four(0), four(1)),
+        4 => four(0),
+        2 => two(0),
+        _ => one(0),
     }
 }

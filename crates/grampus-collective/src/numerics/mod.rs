@@ -13,12 +13,17 @@
 mod convert;
 mod dtype;
 mod element;
+#[cfg(target_arch = "x86_64")]
+mod f16c;
 mod kernel;
 mod level;
 mod norm;
 mod plan;
 mod program;
 mod tree;
+
+#[cfg(test)]
+mod tests;
 
 pub use dtype::{DType, Op, Unsupported, check};
 pub use norm::{NORM_BLOCK, norm, square_sums};

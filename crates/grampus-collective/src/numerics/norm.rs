@@ -4,9 +4,7 @@ use half::{bf16, f16};
 
 use super::dtype::DType;
 use super::element::{Element, canonical_f64};
-#[cfg(target_arch = "x86_64")]
-use super::level::{Avx2, Avx512};
-use super::level::{Level, Plain, Width};
+use super::level::Level;
 
 /// Elements of a block whose squares are summed to one number.
 pub const NORM_BLOCK: usize = 4096;
@@ -78,42 +76,36 @@ fn of_level<E: Element<Work: Into<f64>>>(level: Level) -> unsafe fn(*const u8, u
 
 unsafe fn plain<E: Element<Work: Into<f64>>>(data: *const u8, count: usize) -> f64 {
     // SAFETY: as the caller promises.
-    unsafe { block_sum::<Plain, E>(data, count) }
+    unsafe { block_sum::<E>(data, count) }
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c")]
+#[target_feature(enable = "avx2")]
 unsafe fn avx2<E: Element<Work: Into<f64>>>(data: *const u8, count: usize) -> f64 {
     // SAFETY: as the caller promises.
-    unsafe { block_sum::<Avx2, E>(data, count) }
+    unsafe { block_sum::<E>(data, count) }
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn avx512<E: Element<Work: Into<f64>>>(data: *const u8, count: usize) -> f64 {
     // SAFETY: as the caller promises.
-    unsafe { block_sum::<Avx512, E>(data, count) }
+    unsafe { block_sum::<E>(data, count) }
 }
 
 #[inline(always)]
-unsafe fn block_sum<L: Width, E: Element<Work: Into<f64>>>(data: *const u8, count: usize) -> f64 {
-    let data = data.cast::<E>();
+unsafe fn block_sum<E: Element<Work: Into<f64>>>(data: *const u8, count: usize) -> f64 {
+    // SAFETY: as the caller promises.
+    let values = unsafe { std::slice::from_raw_parts(data.cast::<E>(), count) };
     let mut sums = [0.0_f64; SUMS];
-    let mut at = 0;
-    while at + SUMS <= count {
-        // SAFETY: the elements lie below the count.
-        let values = E::widen::<L, SUMS>(unsafe { data.add(at).cast::<[E; SUMS]>().read_unaligned() });
-        for (sum, value) in sums.iter_mut().zip(values) {
-            let value: f64 = value.into();
-            *sum += value * value;
+    let (rows, rest) = values.as_chunks::<SUMS>();
+    for row in rows {
+        for (sum, value) in sums.iter_mut().zip(row) {
+            add_square(sum, *value);
         }
-        at += SUMS;
     }
-    for (sum, rest) in sums.iter_mut().zip(at..count) {
-        // SAFETY: the element lies below the count.
-        let [value] = E::widen::<L, 1>(unsafe { [data.add(rest).read_unaligned()] });
-        let value: f64 = value.into();
-        *sum += value * value;
+    for (sum, value) in sums.iter_mut().zip(rest) {
+        add_square(sum, *value);
     }
     let mut width = SUMS;
     while width > 1 {
@@ -123,4 +115,10 @@ unsafe fn block_sum<L: Width, E: Element<Work: Into<f64>>>(data: *const u8, coun
         }
     }
     canonical_f64(sums[0])
+}
+
+#[inline(always)]
+fn add_square<E: Element<Work: Into<f64>>>(sum: &mut f64, element: E) {
+    let value: f64 = element.widen().into();
+    *sum += value * value;
 }

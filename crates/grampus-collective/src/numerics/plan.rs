@@ -70,6 +70,11 @@ pub(super) enum Target {
     Slot(usize),
 }
 
+/// How many more slots a tree may need than its halves: one for each of them.
+const SLOTS_PER_LEVEL: usize = 2;
+/// No tree needs more slots.
+pub(super) const MAX_SLOTS: usize = SLOTS_PER_LEVEL * Node::MAX_LEVEL as usize;
+
 /// One run of a kernel over a block.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
@@ -197,10 +202,10 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Add the steps that make a tree, with slots from `free` on for what lies between.
+    /// Add the steps that make a tree, with slots from `free` on, which the target is none of, for what lies between.
     ///
     /// A tree that no kernel makes in one pass is cut at its root: one half goes to a slot, and the kernel that
-    /// makes the other half combines the two. Slots are at most as many as the tree is deep.
+    /// makes the other half combines the two. Going down a level takes at most `SLOTS_PER_LEVEL`.
     fn emit(&mut self, tree: &Tree, target: Target, free: usize) {
         if let Some(operands) = self.fused(tree) {
             return self.push(&operands, None, target);
@@ -217,17 +222,17 @@ impl Planner<'_> {
         } else {
             (right, left)
         };
-        let (extra, free) = match **aside {
-            Tree::Leaf(input) => (Source::Input(input), free),
-            Tree::Pair(..) => {
-                self.emit(aside, Target::Slot(free), free);
+        let (extra, free) = match self.as_extra(aside) {
+            Some(input) => (input, free),
+            None => {
+                self.emit(aside, Target::Slot(free), free + 1);
                 (Source::Slot(free), free + 1)
             }
         };
         match self.fused(rest) {
             Some(operands) => self.push(&operands, Some(extra), target),
             None => {
-                self.emit(rest, Target::Slot(free), free);
+                self.emit(rest, Target::Slot(free), free + 1);
                 self.push(&[Source::Slot(free)], Some(extra), target);
             }
         }
@@ -242,6 +247,16 @@ impl Planner<'_> {
             .all(|&leaf| self.is_native(Source::Input(leaf)) == form);
         let fused = alike && fuses(self.purpose.op, self.purpose.dtype, leaves.len());
         fused.then(|| leaves.into_iter().map(Source::Input).collect())
+    }
+
+    /// The input that the tree is, if it has the form of partial results: kernels take extra operands in no other.
+    fn as_extra(&self, tree: &Tree) -> Option<Source> {
+        match tree {
+            Tree::Leaf(input) if self.inputs[*input].partial || self.has_one_form() => {
+                Some(Source::Input(*input))
+            }
+            _ => None,
+        }
     }
 
     fn push(&mut self, operands: &[Source], extra: Option<Source>, target: Target) {
@@ -279,6 +294,10 @@ impl Planner<'_> {
             Source::Input(input) => self.inputs[input].partial,
             Source::Slot(_) => true,
         };
-        !partial || self.purpose.dtype.partial() == self.purpose.dtype
+        !partial || self.has_one_form()
+    }
+
+    fn has_one_form(&self) -> bool {
+        self.purpose.dtype.partial() == self.purpose.dtype
     }
 }

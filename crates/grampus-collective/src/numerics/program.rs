@@ -3,17 +3,17 @@
 use std::mem::MaybeUninit;
 
 use super::dtype::{DType, Op};
-use super::kernel::{Call, Extra, MAX_OPERANDS, Scale};
+use super::kernel::{Call, MAX_OPERANDS, Scale};
 use super::level::Level;
-use super::plan::{Finish, Input, PlanError, Purpose, Source, Step, Target, steps};
+use super::plan::{Finish, Input, MAX_SLOTS, PlanError, Purpose, Source, Step, Target, steps};
 use super::tree::Node;
 
 /// Bytes of a slot. A few of them, and what they are made of, stay in the smallest cache.
 const SLOT_BYTES: usize = 4096;
-/// Slots of the small stack frame; it does for some hundred lanes.
-const FEW_SLOTS: usize = 4;
-/// Slots of the large one: no tree is deeper.
-const MANY_SLOTS: usize = Node::MAX_LEVEL as usize;
+/// Slots of the small stack frame, of which one is for results; it does for sums of 128 lanes.
+const FEW_SLOTS: usize = 8;
+/// Slots of the large one.
+const MANY_SLOTS: usize = MAX_SLOTS + 1;
 
 /// What lies between two steps, on the stack.
 #[derive(Clone, Copy)]
@@ -26,8 +26,8 @@ pub struct Program {
     steps: Vec<Step>,
     /// How many slots the steps use.
     slots: usize,
-    /// For each input, whether it is in the form of users' buffers, and the bytes of an element.
-    inputs: Vec<(bool, usize)>,
+    /// For each input, bytes of an element.
+    input_sizes: Vec<usize>,
     /// Bytes of an element of the outputs.
     output_size: usize,
     /// Elements that fit a slot.
@@ -40,6 +40,8 @@ pub struct Program {
 struct Buffers<'a> {
     inputs: &'a [*const u8],
     outputs: &'a [*mut u8],
+    /// An output is an input.
+    in_place: bool,
 }
 
 impl Program {
@@ -87,10 +89,7 @@ impl Program {
         Ok(Self {
             steps,
             slots,
-            inputs: inputs
-                .iter()
-                .map(|input| (!input.partial, form(input.partial).size()))
-                .collect(),
+            input_sizes: inputs.iter().map(|input| form(input.partial).size()).collect(),
             output_size: form(finish == Finish::Partial).size(),
             block: SLOT_BYTES / dtype.partial().size(),
             scale: scale(op, total),
@@ -101,27 +100,30 @@ impl Program {
     ///
     /// # Safety
     /// There are as many inputs as `new` was given; each is good for reads, and each output for writes, of
-    /// `count` elements of its form, and nobody else writes the one or touches the other meanwhile. An output
-    /// may be exactly the address of an input whose elements are no smaller, but not overlap one otherwise,
-    /// nor another output. No alignment is needed.
+    /// `count` elements of its form, and nobody else writes the one or touches the other meanwhile. All are
+    /// aligned to their elements. An output may be exactly the address of an input whose elements are no
+    /// smaller, but not overlap one otherwise, nor another output.
     pub unsafe fn run(&self, inputs: &[*const u8], outputs: &[*mut u8], count: usize) {
-        debug_assert_eq!(inputs.len(), self.inputs.len(), "one pointer for each input");
-        let buffers = Buffers { inputs, outputs };
+        debug_assert_eq!(inputs.len(), self.input_sizes.len(), "one pointer for each input");
+        let in_place = outputs.iter().any(|output| inputs.contains(&output.cast_const()));
+        let buffers = Buffers {
+            inputs,
+            outputs,
+            in_place,
+        };
         // SAFETY: the caller's promise is passed on; each frame has as many slots as the steps use.
         unsafe {
-            if outputs.is_empty() {
-            } else if self.slots == 0 && outputs.len() <= 2 {
-                self.run_block(buffers, &mut [], 0, count);
-            } else if self.slots <= FEW_SLOTS {
-                self.run_blocks::<FEW_SLOTS>(buffers, count);
-            } else {
-                self.run_blocks::<MANY_SLOTS>(buffers, count);
+            match outputs {
+                [] => {}
+                [_] if self.slots == 0 && !in_place => self.run_block(buffers, &mut [], 0, count),
+                _ if self.slots < FEW_SLOTS => self.run_blocks::<FEW_SLOTS>(buffers, count),
+                _ => self.run_blocks::<MANY_SLOTS>(buffers, count),
             }
         }
     }
 
     /// # Safety
-    /// As for `run`; the steps use at most `SLOTS` slots.
+    /// As for `run`; the steps use fewer than `SLOTS` slots.
     unsafe fn run_blocks<const SLOTS: usize>(&self, buffers: Buffers<'_>, count: usize) {
         let mut slots = [Slot(MaybeUninit::uninit()); SLOTS];
         for at in (0..count).step_by(self.block) {
@@ -131,46 +133,49 @@ impl Program {
     }
 
     /// # Safety
-    /// As for `run`, for elements `at` to `at + count`; these fit a slot if there are slots.
+    /// As for `run`, for elements `at` to `at + count`; these fit a slot, and there is one more than the steps
+    /// use, unless the steps use none and there is one output, which is no input.
     unsafe fn run_block(&self, buffers: Buffers<'_>, slots: &mut [Slot], at: usize, count: usize) {
-        let Buffers { inputs, outputs } = buffers;
-        // One pointer for all slots: a step may read and write the same one.
-        let slots = slots.as_mut_ptr();
+        let slots: *mut Slot = slots.as_mut_ptr();
         // SAFETY: the plan names only inputs and slots that exist; `at` is within every buffer.
         unsafe {
+            let slot = |index: usize| slots.add(index).cast::<u8>();
             let source = |source: Source| match source {
-                Source::Input(input) => inputs[input].add(at * self.inputs[input].1),
-                Source::Slot(slot) => slots.add(slot).cast::<u8>().cast_const(),
+                Source::Input(input) => buffers.inputs[input].add(at * self.input_sizes[input]),
+                Source::Slot(index) => slot(index).cast_const(),
             };
-            let output = |index: usize| outputs[index].add(at * self.output_size);
+            let output = |output: *mut u8| output.add(at * self.output_size);
+            // Kernels write to none of their operands, so a result that replaces an input goes there afterwards.
+            let result = if buffers.in_place {
+                slot(self.slots)
+            } else {
+                output(buffers.outputs[0])
+            };
             for step in &self.steps {
                 let mut operands = [std::ptr::null(); MAX_OPERANDS];
                 for (operand, &from) in operands.iter_mut().zip(&step.operands[..step.count]) {
                     *operand = source(from);
                 }
-                let extra = match step.extra {
-                    None => Extra::Nothing,
-                    Some(Source::Input(input)) if self.inputs[input].0 => {
-                        Extra::Native(source(Source::Input(input)))
-                    }
-                    Some(partial) => Extra::Partial(source(partial)),
-                };
-                let (out, second) = match step.target {
-                    Target::Slot(slot) => (slots.add(slot).cast::<u8>(), std::ptr::null_mut()),
-                    Target::Outputs if outputs.len() < 2 => (output(0), std::ptr::null_mut()),
-                    Target::Outputs => (output(0), output(1)),
+                let extra = step.extra.map_or(std::ptr::null(), source);
+                let out = match step.target {
+                    Target::Slot(index) => slot(index),
+                    Target::Outputs => result,
                 };
                 (step.kernel)(&Call {
                     operands,
                     extra,
                     out,
-                    second,
                     count,
                     scale: self.scale,
                 });
             }
-            for index in 2..outputs.len() {
-                std::ptr::copy_nonoverlapping(output(0), output(index), count * self.output_size);
+            let copied = if buffers.in_place {
+                buffers.outputs
+            } else {
+                &buffers.outputs[1..]
+            };
+            for &to in copied {
+                std::ptr::copy_nonoverlapping(result, output(to), count * self.output_size);
             }
         }
     }
@@ -181,6 +186,6 @@ fn scale(op: Op, total: u32) -> Scale {
     match op {
         Op::Mean if total.is_power_of_two() => Scale::Multiply(1.0 / f64::from(total)),
         Op::Mean => Scale::Divide(f64::from(total)),
-        _ => Scale::Nothing,
+        _ => Scale::Multiply(1.0),
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of links as a whole. Each runs under a deadline of its own.
 
+mod bulk;
 mod cancel;
 mod codec;
 mod deadlines;

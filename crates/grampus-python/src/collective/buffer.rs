@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use grampus_collective::{DType, RawPart};
+use grampus_collective::{DType, Letter, RawPart};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
@@ -44,6 +44,13 @@ impl Buffer {
 
     pub fn part(&self) -> RawPart {
         (self.address as *mut u8, self.count)
+    }
+
+    pub fn letter(&self) -> Letter {
+        Letter {
+            dtype: self.dtype,
+            buffer: self.part(),
+        }
     }
 
     /// Address, count, code of the type and owner, from code that has already looked.

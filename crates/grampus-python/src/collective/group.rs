@@ -184,6 +184,46 @@ impl Group {
         self.make(py, Request::Barrier, Vec::new(), block)
     }
 
+    /// Sends to another rank; returns when it has arrived.
+    fn send(&self, buffer: &Bound<'_, PyAny>, to: usize, tag: u32, block: bool) -> Answer {
+        let py = buffer.py();
+        let buffer = Buffer::of(buffer, Use::Read)?;
+        let (group, letter) = (self.get()?, buffer.letter());
+        if block {
+            // SAFETY: the buffer lives until the call is through.
+            interruptible(py, |gives_up| unsafe {
+                group.send_raw(letter, to, tag, gives_up)
+            })?;
+            return Ok(None);
+        }
+        let keep = Box::new(buffer.owner);
+        // SAFETY: the owner is kept until the call is through.
+        let started = py.detach(|| unsafe { group.start_send(letter, to, tag, keep) });
+        started
+            .map(|raw| Some(Handle(raw)))
+            .map_err(|error| raise(py, &error))
+    }
+
+    /// Receives from another rank.
+    fn recv(&self, buffer: &Bound<'_, PyAny>, source: usize, tag: u32, block: bool) -> Answer {
+        let py = buffer.py();
+        let buffer = Buffer::of(buffer, Use::Write)?;
+        let (group, letter) = (self.get()?, buffer.letter());
+        if block {
+            // SAFETY: the buffer lives until the call is through.
+            interruptible(py, |gives_up| unsafe {
+                group.recv_raw(letter, source, tag, gives_up)
+            })?;
+            return Ok(None);
+        }
+        let keep = Box::new(buffer.owner);
+        // SAFETY: the owner is kept until the call is through.
+        let started = py.detach(|| unsafe { group.start_recv(letter, source, tag, keep) });
+        started
+            .map(|raw| Some(Handle(raw)))
+            .map_err(|error| raise(py, &error))
+    }
+
     fn norm(&self, buffer: &Bound<'_, PyAny>) -> PyResult<f64> {
         let py = buffer.py();
         let buffer = Buffer::of(buffer, Use::Read)?;
@@ -212,8 +252,11 @@ impl Group {
     }
 
     /// Bytes in shared memory, which calls reduce where they lie.
-    fn shared(&self, py: Python<'_>, len: usize) -> PyResult<SharedMemory> {
-        let bytes = self.get()?.shared_bytes(len).map_err(|error| raise(py, &error))?;
+    fn shared(&self, py: Python<'_>, length: usize) -> PyResult<SharedMemory> {
+        let bytes = self
+            .get()?
+            .shared_bytes(length)
+            .map_err(|error| raise(py, &error))?;
         Ok(SharedMemory(bytes))
     }
 

@@ -1,6 +1,5 @@
 //! Forming groups.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use grampus_collective::{Card, GroupId, Settings};
@@ -13,7 +12,7 @@ use super::group::Group;
 /// Where groups are formed.
 #[pyclass(module = "grampus._native", frozen)]
 #[derive(Clone)]
-pub(crate) struct Lobby(Arc<grampus_collective::Lobby>);
+pub(crate) struct Lobby(grampus_collective::Lobby);
 
 #[pymethods]
 impl Lobby {
@@ -23,7 +22,7 @@ impl Lobby {
         let key = JobKey::from_bytes(key);
         let (job, key) = grampus_net::derive_job(&key, "collective").map_err(crate::error::Error::from)?;
         let lobby = grampus_collective::Lobby::open(job, key, host).map_err(|error| raise(py, &error))?;
-        Ok(Self(Arc::new(lobby)))
+        Ok(Self(lobby))
     }
 
     /// What others need to know of this process.
@@ -32,7 +31,8 @@ impl Lobby {
     }
 
     /// Forms a group as `rank` with all whose addresses and cards are given, in order of rank.
-    #[pyo3(signature = (name, generation, rank, cards, deadline, forming))]
+    /// `labels` are what errors call the ranks.
+    #[pyo3(signature = (name, generation, rank, cards, labels, deadline, forming))]
     #[expect(clippy::too_many_arguments, reason = "all that makes a group")]
     fn form(
         &self,
@@ -41,6 +41,7 @@ impl Lobby {
         generation: u64,
         rank: usize,
         cards: Vec<(String, Vec<u8>)>,
+        labels: Vec<u32>,
         deadline: f64,
         forming: f64,
     ) -> PyResult<Group> {
@@ -52,8 +53,8 @@ impl Lobby {
         };
         let formed = py.detach(|| {
             let cards: Result<Vec<Card>, _> = cards.iter().map(|(_, card)| Card::from_bytes(card)).collect();
-            self.0
-                .form(&GroupId { name, generation }, rank, &cards?, &settings)
+            let id = GroupId { name, generation };
+            self.0.form_part(&id, rank, &cards?, &labels, &settings)
         });
         formed.map(Group::new).map_err(|error| raise(py, &error))
     }
@@ -63,7 +64,7 @@ impl Lobby {
     /// A lobby for the workers of a job.
     pub fn of(join: &JoinString, host: &str) -> Result<Self, grampus_collective::CollectiveError> {
         let lobby = grampus_collective::Lobby::open(join.job, join.key.clone(), host)?;
-        Ok(Self(Arc::new(lobby)))
+        Ok(Self(lobby))
     }
 
     pub fn bytes(&self) -> Vec<u8> {

@@ -1,0 +1,196 @@
+//! From one rank to another.
+//!
+//! Each sender, receiver and tag have a group of two of their own, in which a buffer that is sent is broadcast. It is
+//! formed when first used, by both sides; until then what was started waits in line. So a slow receiver holds up
+//! nothing else, and all that groups promise holds for letters too.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::handle::RawHandle;
+use super::ticket::Ticket;
+use super::{Card, Group, GroupId, Lobby};
+use crate::numerics::DType;
+use crate::request::{RawPart, Request};
+use crate::{CollectiveError, Settings};
+
+/// From, to, tag.
+pub(crate) type Route = (usize, usize, u32);
+
+/// Memory that travels from one rank to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Letter {
+    /// Type of the elements.
+    pub dtype: DType,
+    /// In or out.
+    pub buffer: RawPart,
+}
+
+// SAFETY: whoever sends or receives promises that the memory stays valid, whichever thread works on it.
+unsafe impl Send for Letter {}
+// SAFETY: as above.
+unsafe impl Sync for Letter {}
+
+impl Letter {
+    /// The sender is rank 0 of the group of two.
+    fn request(self) -> Request {
+        Request::Broadcast {
+            dtype: self.dtype,
+            buffer: self.buffer,
+            root: 0,
+        }
+    }
+}
+
+/// What waits for the group of two to form.
+struct Waiting {
+    letter: Letter,
+    keep: Box<dyn Any + Send>,
+    ticket: Arc<Ticket>,
+}
+
+enum Channel {
+    Forming(VecDeque<Waiting>),
+    Open(Arc<Group>),
+    Failed(CollectiveError),
+}
+
+/// The letters of a group.
+pub(crate) struct Mail(Arc<Office>);
+
+struct Office {
+    lobby: Lobby,
+    id: GroupId,
+    cards: Vec<Card>,
+    labels: Vec<u32>,
+    settings: Settings,
+    channels: Mutex<HashMap<Route, Channel>>,
+}
+
+impl Mail {
+    pub fn new(lobby: Lobby, id: GroupId, cards: Vec<Card>, labels: Vec<u32>, settings: Settings) -> Self {
+        Self(Arc::new(Office {
+            lobby,
+            id,
+            cards,
+            labels,
+            settings,
+            channels: Mutex::default(),
+        }))
+    }
+
+    /// Sends or receives, and waits for the end.
+    pub fn call(
+        &self,
+        letter: Letter,
+        route: Route,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
+        self.0.check(route)?;
+        let open = match self.0.channels().get(&route) {
+            Some(Channel::Open(group)) => Some(Arc::clone(group)),
+            _ => None,
+        };
+        match open {
+            // SAFETY: by contract of whoever calls.
+            Some(group) => unsafe { group.call(letter.request(), gives_up) },
+            None => self.start(letter, route, Box::new(()))?.wait(gives_up),
+        }
+    }
+
+    /// Starts sending or receiving.
+    pub fn start(
+        &self,
+        letter: Letter,
+        route: Route,
+        keep: Box<dyn Any + Send>,
+    ) -> Result<RawHandle, CollectiveError> {
+        self.0.check(route)?;
+        let mut channels = self.0.channels();
+        let ticket = Arc::new(Ticket::default());
+        let waiting = Waiting {
+            letter,
+            keep,
+            ticket: Arc::clone(&ticket),
+        };
+        match channels.get_mut(&route) {
+            // SAFETY: by contract of whoever calls.
+            Some(Channel::Open(group)) => return unsafe { group.start_call(letter.request(), waiting.keep) },
+            Some(Channel::Failed(error)) => return Err(error.clone()),
+            Some(Channel::Forming(line)) => line.push_back(waiting),
+            None => {
+                let office = Arc::clone(&self.0);
+                std::thread::Builder::new()
+                    .name("grampus-mail".into())
+                    .spawn(move || office.open(route))
+                    .map_err(|error| CollectiveError::System(format!("cannot start a thread: {error}")))?;
+                channels.insert(route, Channel::Forming(VecDeque::from([waiting])));
+            }
+        }
+        Ok(RawHandle { group: None, ticket })
+    }
+}
+
+impl Office {
+    fn channels(&self) -> MutexGuard<'_, HashMap<Route, Channel>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self, (from, to, _): Route) -> Result<(), CollectiveError> {
+        let size = self.cards.len();
+        if from == to || from.max(to) >= size {
+            return Err(CollectiveError::Argument(format!(
+                "rank {from} cannot send to rank {to} in a group of {size}: name another rank"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Forms the group of two, then does what waited for it, in order.
+    fn open(&self, route: Route) {
+        let (from, to, tag) = route;
+        let id = GroupId {
+            name: format!("{} {from}>{to} {tag}", self.id.name),
+            generation: self.id.generation,
+        };
+        let cards = [self.cards[from].clone(), self.cards[to].clone()];
+        let labels = [self.labels[from], self.labels[to]];
+        let me = usize::from(self.lobby.card() != &cards[0]);
+        // A receiver may come much later than the sender: that is a call's wait, not a forming's.
+        let settings = Settings {
+            forming: self.settings.deadline,
+            ..self.settings
+        };
+        let formed = self.lobby.form_part(&id, me, &cards, &labels, &settings);
+        let mut channels = self.channels();
+        let Some(Channel::Forming(line)) = channels.remove(&route) else {
+            return;
+        };
+        match formed {
+            Err(error) => {
+                for waiting in line {
+                    drop(waiting.keep);
+                    waiting.ticket.settle(Err(error.clone()));
+                }
+                channels.insert(route, Channel::Failed(error));
+            }
+            Ok(group) => {
+                let started: Vec<_> = line
+                    .into_iter()
+                    .map(|waiting| {
+                        // SAFETY: by contract of whoever started it.
+                        let handle = unsafe { group.start_call(waiting.letter.request(), waiting.keep) };
+                        (handle, waiting.ticket)
+                    })
+                    .collect();
+                channels.insert(route, Channel::Open(Arc::new(group)));
+                drop(channels);
+                for (handle, ticket) in started {
+                    let outcome = handle.and_then(|handle| handle.wait(&|| ticket.given_up()));
+                    ticket.settle(outcome);
+                }
+            }
+        }
+    }
+}
