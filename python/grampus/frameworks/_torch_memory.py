@@ -53,8 +53,8 @@ def cut(host: Tensor, counts: Sequence[int]) -> list[Buffer]:
 class Loan:
     """Memory that a call works on: a tensor's own where it is contiguous and in the host, else a copy.
 
-    Tensors of a GPU pass through pinned memory, which torch keeps for the next time. The copies are done when they
-    return, so nothing depends on which stream or thread is the current one.
+    Tensors of a GPU pass through pinned memory, which torch keeps for the next time. A copy is done when it
+    returns, so nothing depends on which stream or thread is the current one.
     """
 
     def __init__(self) -> None:

@@ -3,8 +3,9 @@
     import grampus.frameworks.torch_backend
     torch.distributed.init_process_group("grampus")
 
-Nothing else in a script changes. Newer versions of torch find the backend by its name, without the import. What the
-processes need to find each other travels through torch's store, so the key of the group is as secret as that store.
+Nothing else in a script changes. Newer versions of torch find the backend by its name, without the import. What
+the processes need to find each other travels through torch's store, so the key of the group is as secret as that
+store.
 """
 
 from __future__ import annotations
@@ -90,11 +91,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             code = CODES.get(tensor.dtype)
             if code is not None:
                 memory = (tensor.data_ptr(), tensor.numel(), code, tensor)
-                if _blocks(opts):
-                    self._native.all_reduce(memory, _operation(opts), True)
-                    return _DONE
-                handle = self._native.all_reduce(memory, _operation(opts), False)
-                return Pending(handle, tensors, None, self._completion)
+                handle = self._native.all_reduce(memory, _operation(opts), _blocks(opts))
+                return _DONE if handle is None else Pending(handle, tensors, None, self._completion)
         return self.allreduce_coalesced(tensors, opts)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
@@ -176,7 +174,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             if any(part.numel() != output.numel() for part in parts):
                 sizes = [part.numel() for part in parts]
                 raise ValueError(
-                    f"reduce_scatter of parts of {sizes} elements into one of {output.numel()}: pass parts of one size"
+                    f"reduce_scatter of parts of {sizes} elements into one of {output.numel()}: pass equal sizes"
                 )
         rows = [torch.cat([part.detach().reshape(-1) for part in parts]) for parts in inputs]
         return self.reduce_scatter_tensor_coalesced(outputs, rows, opts)
@@ -219,9 +217,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def barrier(self, opts: Any = None) -> Work:
         """Wait for all processes."""
         limit = getattr(opts, "timeout", timedelta(0)).total_seconds()
-        if _blocks(opts) and limit > 0:
-            handle = self._native.barrier(False)
-            assert handle is not None
+        if _blocks(opts) and limit > 0 and (handle := self._native.barrier(False)) is not None:
             handle.wait(limit)
             return _DONE
         return self._make(self._native.barrier, [()], opts, [], Loan())
@@ -285,7 +281,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         value: Sequence[Tensor],
         loan: Loan,
     ) -> Work:
-        """Make calls in order. The last says how it ends: an error ends the group, and with it all that follow."""
+        """Make calls in order. The last says how it ends: an error ends the group and all that follows."""
         block, handle = _blocks(opts), None
         for arguments in calls:
             handle = call(*arguments, block)
