@@ -3,9 +3,9 @@
     import grampus.frameworks.torch_backend
     torch.distributed.init_process_group("grampus")
 
-Nothing else in a script changes. Newer versions of torch find the backend by its name, without the import. What
-the processes need to find each other travels through torch's store, so the key of the group is as secret as that
-store.
+Nothing else in a script changes. Newer versions of torch find the backend by its name, without the import.
+What the processes need to find each other travels through torch's store, so the key of the group is as secret
+as that store.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _DONE = Done()
 def register() -> None:
     """Make the backend known to torch; again does nothing."""
     if not hasattr(dist.Backend, NAME.upper()):
-        dist.Backend.register_backend(NAME, _create, devices=["cpu", "cuda"])
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
-def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
+def _create(options: Any, _own_options: object) -> ProcessGroup:
     """Form a group with all who read the same store; torch gives every group a part of its own."""
-    seconds = timeout.total_seconds()
+    store, rank, size = options.store, options.group_rank, options.group_size
     if rank == 0:
         store.set("group", secrets.token_hex(8).encode() + secrets.token_bytes(KEY_BYTES))
     told = store.get("group")
@@ -64,7 +64,10 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGrou
     store.set(f"host/{rank}", host.encode())
     store.set(f"card/{rank}", lobby.card())
     cards = [(store.get(f"host/{other}").decode(), store.get(f"card/{other}")) for other in range(size)]
-    group = lobby.form(name, 1, rank, cards, seconds, min(seconds, FORMING))
+    # Errors name ranks as the whole job knows them; torch says nothing for the group of all.
+    labels = options.global_ranks_in_group or list(range(size))
+    deadline = options.timeout.total_seconds()
+    group = lobby.form(name, 1, rank, cards, labels, deadline, min(deadline, FORMING))
     return ProcessGroup(group, rank, size)
 
 
@@ -172,9 +175,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Make every process's output the sum of all processes' tensors at its place in the lists."""
         for output, parts in zip(outputs, inputs, strict=True):
             if any(part.numel() != output.numel() for part in parts):
-                sizes = [part.numel() for part in parts]
                 raise ValueError(
-                    f"reduce_scatter of parts of {sizes} elements into one of {output.numel()}: pass equal sizes"
+                    f"reduce_scatter of parts of {[part.numel() for part in parts]} elements into one of "
+                    f"{output.numel()}: pass parts of one size"
                 )
         rows = [torch.cat([part.detach().reshape(-1) for part in parts]) for parts in inputs]
         return self.reduce_scatter_tensor_coalesced(outputs, rows, opts)
