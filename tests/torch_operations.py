@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import more, open_descriptors
+from torch.nn.parallel import DistributedDataParallel
 
 import grampus.frameworks.torch_backend  # noqa: F401 - makes the backend known
 
@@ -225,9 +229,9 @@ def beyond_gloo():
         every_other = torch.stack([every_other, every_other], 1)[:, 0]
         dist.broadcast(every_other, 1)
         assert every_other.tolist() == [10, 12, 14, 16]
-        with pytest.raises(TypeError, match="cannot reduce torch.int16: convert the tensor"):
+        with pytest.raises(TypeError, match=r"cannot reduce torch\.int16: convert the tensor"):
             dist.all_reduce(torch.ones(2, dtype=torch.int16))
-        with pytest.raises(ValueError, match="no reduction .*BXOR: use SUM"):
+        with pytest.raises(ValueError, match=r"no reduction .*BXOR: use SUM"):
             dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BXOR)
         with pytest.raises(NotImplementedError, match="pass the rank of the sender"):
             dist.recv(torch.zeros(1))
@@ -235,6 +239,70 @@ def beyond_gloo():
         dist.barrier()
     finally:
         dist.destroy_process_group()
+
+
+def sub_groups():
+    dist.init_process_group("grampus")
+    try:
+        rank = dist.get_rank()
+        even, odd = dist.new_group([0, 2]), dist.new_group([1, 3])
+        mine = odd if rank % 2 else even
+        value, told, total = (torch.tensor([rank]) for _ in range(3))
+        dist.all_reduce(value, group=mine)
+        dist.broadcast(told, src=3 if rank % 2 else 2, group=mine)
+        dist.destroy_process_group(mine)
+        dist.all_reduce(total)
+        return value.item(), told.item(), total.item()
+    finally:
+        dist.destroy_process_group()
+
+
+def joined(backend):
+    """Train with more batches on one process than on the other; return the weights."""
+    dist.init_process_group(backend)
+    try:
+        torch.manual_seed(0)
+        model = DistributedDataParallel(torch.nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with model.join():
+            for batch in range(3 + 2 * dist.get_rank()):
+                optimizer.zero_grad()
+                model(numbers(8, 4, seed=batch)).square().mean().backward()
+                optimizer.step()
+        return [weight.tolist() for weight in model.parameters()]
+    finally:
+        dist.destroy_process_group()
+
+
+def mismatch():
+    dist.init_process_group("grampus")
+    try:
+        dist.all_reduce(torch.ones(3 + dist.get_rank()))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        dist.destroy_process_group()
+
+
+def left_behind():
+    """Threads and descriptors that are there after a process group and were not before."""
+    before = threads(), open_descriptors()
+    use_futures()
+    return [name for name in threads() if name not in before[0]] + more(open_descriptors(), before[1])
+
+
+def use_futures():
+    dist.init_process_group("grampus")
+    model = DistributedDataParallel(torch.nn.Linear(4, 2))
+    for _ in range(20):
+        model(torch.ones(1, 4)).sum().backward()
+        dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+    dist.destroy_process_group()
+
+
+def threads():
+    names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return [name for name in names if name.startswith("grampus")]
 
 
 def differences():

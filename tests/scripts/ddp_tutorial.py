@@ -36,7 +36,7 @@ def main():
             loss = loss_function(model(inputs), labels)
             loss.backward()
             optimizer.step()
-            print(f"rank {dist.get_rank()} epoch {epoch} loss {loss.item().hex()}", flush=True)
+            print(f"rank {dist.get_rank()} epoch {epoch} loss {loss.item().hex()}\n", end="", flush=True)
     dist.destroy_process_group()
 
 

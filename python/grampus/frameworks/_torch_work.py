@@ -8,7 +8,7 @@ from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
 
-import torch.distributed as dist
+from torch.distributed.distributed_c10d import Work
 from torch.futures import Future
 
 from grampus import _native
@@ -20,7 +20,7 @@ Tensor = Any
 _LONG = 3600.0
 
 
-class Done(dist.Work):  # type: ignore[misc]
+class Done(Work):  # type: ignore[misc]
     """A call that was through before it returned."""
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class Done(dist.Work):  # type: ignore[misc]
         return future
 
 
-class Pending(dist.Work):  # type: ignore[misc]
+class Pending(Work):  # type: ignore[misc]
     """A call that may still be on its way. Whoever waits drives it; only a future needs a thread."""
 
     def __init__(
         self, handle: _native.Handle, value: Sequence[Tensor], loan: Loan | None, completion: Completion
     ) -> None:
-        dist.Work.__init__(self)
+        Work.__init__(self)
         self.handle = handle
         self._value = value
         self._loan = loan
