@@ -1,5 +1,6 @@
 //! Reduce, gather, broadcast and the rest over a group of processes. Owns the numerics of Grampus.
 
+mod across;
 mod call;
 mod element;
 mod error;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use grampus_net::Security;
+
 /// The settings of a group. All members must have equal ones.
 ///
 /// ```
@@ -23,6 +25,8 @@ pub struct Settings {
     pub slot: usize,
     /// Up to this many bytes of all members together, everyone sums for itself.
     pub flat: usize,
+    /// What protects the bytes between hosts.
+    pub security: Security,
 }
 
 impl Default for Settings {
@@ -34,6 +38,7 @@ impl Default for Settings {
             spin: Duration::from_micros(50),
             slot: 512 << 10,
             flat: 32 << 10,
+            security: Security::Tls,
         }
     }
 }

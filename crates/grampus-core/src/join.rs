@@ -18,7 +18,7 @@ pub enum Address {
     /// forgets the name with the last process that holds the socket, so that nothing is ever left of it. See
     /// [`Address::is_abstract_name`].
     Abstract(String),
-    /// A host (name or address) and port, for members anywhere; always under TLS.
+    /// A host (name or address) and port, for members anywhere; under TLS.
     Tcp {
         /// Name or address, IPv6 without brackets.
         host: String,

@@ -119,7 +119,7 @@ async fn reach_unix(path: &Path, shown: &str) -> Result<UnixStream, NetError> {
 
 pub(crate) async fn reach_tcp(host: &str, port: u16, limits: &Limits) -> Result<TcpStream, NetError> {
     let reach = async {
-        let stream = TcpStream::connect((host, port)).await?;
+        let stream = tcp::reach(host, port).await?;
         tcp::tune(&stream, limits)?;
         Ok(stream)
     };

@@ -47,7 +47,7 @@ pub enum TransportKind {
     Memory,
     /// Over a Unix socket.
     Unix,
-    /// Over TCP with TLS.
+    /// Over TCP, with TLS unless both sides asked for a plain wire.
     Tcp,
 }
 

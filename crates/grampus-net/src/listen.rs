@@ -114,6 +114,8 @@ impl Listener {
             };
             NetError::io(what(), hint)(source)
         })?;
+        // What connects inherits it.
+        tcp::unpace(&listener);
         let config = tls::server_config(job, &key, COORDINATOR)?;
         Self::new(Socket::Tcp { listener, config }, job, key, limits)
     }

@@ -1,14 +1,14 @@
 //! The TCP transport: bytes under TLS.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::error::SHOWN;
@@ -31,6 +31,34 @@ pub(crate) fn tune(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
     let millis = u32::try_from(limits.io.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(stream, millis.max(1))?;
     Ok(())
+}
+
+/// Takes the timer off a socket that is not connected yet, or listens. BBR, the default of many cloud images, paces every
+/// packet: right on the public internet, and twice the processor time per byte between the hosts of a job. A socket
+/// that was once paced stays so, hence before the connection. Where the kernel has nothing else, or does not let this
+/// user choose, BBR stays.
+pub(crate) fn unpace(socket: impl AsFd) {
+    if sockopt::tcp_congestion(&socket).is_ok_and(|name| name.starts_with("bbr")) {
+        let _ = sockopt::set_tcp_congestion(&socket, "cubic");
+    }
+}
+
+/// Connects to the first address of the host that answers.
+pub(crate) async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for address in tokio::net::lookup_host((host, port)).await? {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
+        unpace(&socket);
+        match socket.connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// A plain text alert of TLS, `insufficient_security`: what a listener of plain wires says to a dialer that wants TLS.

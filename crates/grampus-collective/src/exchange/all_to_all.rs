@@ -1,6 +1,6 @@
 //! Each gets its part of everyone's; parts may be of unequal size.
 
-use super::{Deck, Exchange, Place, Step, copy};
+use super::{Deck, Exchange, Place, Posted, Step, copy};
 use crate::CollectiveError;
 use crate::numerics::DType;
 
@@ -102,7 +102,7 @@ impl Exchange for AllToAll {
         let room = deck.room() / deck.ranks / self.dtype.size();
         match self.stage {
             Stage::Begin => {
-                deck.turn_over();
+                deck.turn_over(Posted::Front(16 * deck.ranks));
                 self.post_sizes(deck);
                 self.stage = Stage::Sizes;
                 return Ok(Step::Meet);
@@ -116,7 +116,12 @@ impl Exchange for AllToAll {
         if self.done >= self.largest {
             return Ok(Step::Done);
         }
-        deck.turn_over();
+        let size = self.dtype.size();
+        deck.turn_over(Posted::Parts {
+            stride: room * size,
+            used: room.min(self.largest - self.done) * size,
+            mine: true,
+        });
         self.post(deck, room);
         self.stage = Stage::Posted;
         Ok(Step::Meet)

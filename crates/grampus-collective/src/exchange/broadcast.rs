@@ -1,6 +1,6 @@
 //! Everyone gets the root's.
 
-use super::{Deck, Exchange, Place, Step, copy};
+use super::{Deck, Exchange, Place, Posted, Step, copy};
 use crate::CollectiveError;
 
 pub(crate) struct Broadcast {
@@ -36,9 +36,11 @@ impl Exchange for Broadcast {
                 return Ok(Step::Done);
             }
         }
-        deck.turn_over();
-        if deck.me == self.root {
-            let chunk = deck.room().min(self.bytes - self.done);
+        let chunk = deck.room().min(self.bytes - self.done);
+        if deck.me != self.root {
+            deck.turn_over(Posted::NOTHING);
+        } else {
+            deck.turn_over(Posted::Front(chunk));
             // SAFETY: this member's slot is free since the turn began.
             unsafe { copy(self.buffer.add(self.done), deck.slot(deck.me), chunk) };
         }

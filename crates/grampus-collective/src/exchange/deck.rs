@@ -1,11 +1,32 @@
-//! The slots of all ranks in the present turn.
+//! The slots of all ranks in the present turn, and the way to other hosts.
 
+use crate::across::{Post, Topology};
+use crate::call::Call;
 use crate::shared::Segment;
+
+/// What of its slot a member has written for the others in this turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posted {
+    /// So many bytes from the start, for all.
+    Front(usize),
+    /// A part for each rank, `stride` bytes apart, of which `used` are written by those who have any.
+    Parts { stride: usize, used: usize, mine: bool },
+}
+
+impl Posted {
+    pub const NOTHING: Self = Self::Front(0);
+}
 
 /// What a step works with.
 pub(crate) struct Deck<'a> {
     /// The memory.
     pub segment: &'a Segment,
+    /// Who is where.
+    pub topology: &'a Topology,
+    /// The connections with other hosts.
+    pub post: &'a mut Post,
+    /// The call that this belongs to.
+    pub call: &'a Call,
     /// Ranks of the group.
     pub ranks: usize,
     /// This member's rank.
@@ -16,12 +37,15 @@ pub(crate) struct Deck<'a> {
     pub phase: u32,
     /// Turns begun so far.
     pub turn: &'a mut usize,
+    /// What goes to other hosts at the next meeting.
+    pub posted: &'a mut Posted,
 }
 
 impl Deck<'_> {
-    /// Begins a turn: from here on slots are the other ones, and free to write.
-    pub fn turn_over(&mut self) {
+    /// Begins a turn: from here on slots are the other ones, and free to write. `posted` is what will be written.
+    pub fn turn_over(&mut self, posted: Posted) {
         *self.turn += 1;
+        *self.posted = posted;
     }
 
     /// Bytes of a slot.
@@ -34,9 +58,9 @@ impl Deck<'_> {
         self.segment.slot(rank, *self.turn)
     }
 
-    /// Where a rank's buffer lies in the arena, if it does, as it said at the last meeting.
+    /// Where the buffer of a rank of this host lies in the arena, if it does, as it said at the last meeting.
     pub fn placed(&self, rank: usize, len: usize) -> Option<*mut u8> {
-        let offset = self.segment.line(rank, self.phase).place()?;
-        self.segment.arena().ok()?.at(offset, len)
+        let line = self.segment.line(self.topology.seat(rank), self.phase);
+        self.segment.arena().ok()?.at(line.place()?, len)
     }
 }

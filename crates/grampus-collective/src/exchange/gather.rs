@@ -1,6 +1,6 @@
 //! Everyone, or the root alone, gets everyone's part; parts may be of unequal size.
 
-use super::{Deck, Exchange, Place, Step, copy};
+use super::{Deck, Exchange, Place, Posted, Step, copy};
 use crate::CollectiveError;
 
 pub(crate) struct Gather {
@@ -52,7 +52,7 @@ impl Exchange for Gather {
                 return Ok(Step::Done);
             }
         }
-        deck.turn_over();
+        deck.turn_over(Posted::Front(self.chunk(deck.me, deck.room())));
         // SAFETY: this member's slot is free since the turn began.
         unsafe {
             copy(

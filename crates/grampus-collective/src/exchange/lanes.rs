@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::reduce::Column;
-use super::{Deck, Exchange, Place, Receivers, Reduce, Shape, Step};
+use super::{Deck, Exchange, Place, Posted, Receivers, Reduce, Shape, Step};
 use crate::CollectiveError;
-use crate::numerics::{DType, Finish, Input, Node, Op, Program, root, subtrees};
+use crate::numerics::{DType, Finish, Input, Node, Op, Program, subtrees};
 
 pub(crate) struct Lanes {
     dtype: DType,
@@ -62,31 +62,19 @@ impl Lanes {
     fn plan(&self, dealt: &[Vec<u32>], me: usize) -> Result<Reduce, CollectiveError> {
         let total = check(dealt)?;
         let trees: Vec<Vec<Node>> = dealt.iter().map(|lanes| subtrees(lanes, total)).collect();
-        let partial = |node: &Node| node.lanes(total).len() > 1;
-        let bytes = |node: &Node| {
-            if partial(node) {
-                self.dtype.partial().size()
-            } else {
-                self.dtype.size()
-            }
+        let input = |node: &Node| Input {
+            node: *node,
+            partial: node.lanes(total).len() > 1,
         };
-        let inputs: Vec<Input> = trees
+        let inputs = trees
             .iter()
-            .flatten()
-            .map(|node| Input {
-                node: *node,
-                partial: partial(node),
-            })
+            .map(|nodes| nodes.iter().map(input).collect())
             .collect();
-        let whole = Program::new(self.dtype, self.op, total, &inputs, root(total), Finish::Whole)?;
+        let shape = Shape::new(self.dtype, self.op, total, inputs)?;
         let mine: Result<Vec<Column>, _> = trees[me].iter().map(|node| self.column(*node, total)).collect();
-        let sizes = trees
-            .iter()
-            .map(|nodes| nodes.iter().map(bytes).collect())
-            .collect();
         Ok(Reduce::new(
             self.dtype,
-            Arc::new(Shape { sizes, whole }),
+            Arc::new(shape),
             mine?,
             Receivers::Everyone,
             self.mine.iter().map(|(_, place)| *place).collect(),
@@ -126,7 +114,7 @@ impl Lanes {
 impl Exchange for Lanes {
     fn step(&mut self, deck: &mut Deck<'_>) -> Result<Step, CollectiveError> {
         if !self.told {
-            deck.turn_over();
+            deck.turn_over(Posted::Front((self.mine.len() + 1) * 4));
             self.tell(deck)?;
             self.told = true;
             return Ok(Step::Meet);

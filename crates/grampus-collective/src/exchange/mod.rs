@@ -13,11 +13,12 @@ mod norm;
 mod reduce;
 mod reduce_scatter;
 mod scatter;
+mod spread;
 
 pub(crate) use all_to_all::AllToAll;
 pub(crate) use barrier::Barrier;
 pub(crate) use broadcast::Broadcast;
-pub(crate) use deck::Deck;
+pub(crate) use deck::{Deck, Posted};
 pub(crate) use gather::Gather;
 pub(crate) use lanes::Lanes;
 pub(crate) use norm::Norm;
@@ -36,8 +37,12 @@ pub(crate) trait Exchange: Send {
 /// How far a step came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// All members must come this far before the next step.
+    /// All members must come this far before the next step, with what they posted.
     Meet,
+    /// All members of this host must come this far; nothing goes to others.
+    MeetHere,
+    /// Something must come from other hosts.
+    Post,
     /// The call is through.
     Done,
 }

@@ -1,6 +1,6 @@
 //! The sum, for everyone or for the root.
 //!
-//! Each rank brings one or more columns: sums of complete subtrees of the lane tree, over all elements. Three ways:
+//! Each rank brings one or more columns: sums of complete subtrees of the lane tree, over all elements. Three ways on one host, and a fourth between hosts, for much (see `spread`):
 //! - flat, for little: everyone reads all columns and sums for itself; all meet once.
 //! - owned, for much: in every turn each rank sums one slice for all; all meet twice a turn.
 //! - in place, for much that lies in the arena: each rank sums its slice of the whole and writes it to everyone.
@@ -8,7 +8,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Deck, Exchange, Place, Step, copy};
+use super::spread::{Spread, Sum};
+use super::{Deck, Exchange, Place, Posted, Step, copy};
 use crate::CollectiveError;
 use crate::numerics::{DType, Finish, Input, Node, Op, Program, root};
 
@@ -25,7 +26,7 @@ pub(crate) enum Receivers {
 }
 
 impl Receivers {
-    fn include(self, rank: usize) -> bool {
+    pub fn include(self, rank: usize) -> bool {
         match self {
             Self::Everyone => true,
             Self::Root(root) => rank == root,
@@ -42,6 +43,11 @@ pub(crate) struct Column {
 
 /// What all ranks bring.
 pub(crate) struct Shape {
+    pub op: Op,
+    /// Lanes of all ranks together.
+    pub total: u32,
+    /// The columns of every rank.
+    pub inputs: Vec<Vec<Input>>,
     /// Bytes of an element of every column of every rank.
     pub sizes: Vec<Vec<usize>>,
     /// Makes the sum of all columns, rank by rank.
@@ -51,17 +57,34 @@ pub(crate) struct Shape {
 impl Shape {
     /// One lane of every rank.
     pub fn plain(dtype: DType, op: Op, ranks: usize) -> Result<Self, CollectiveError> {
-        let total = ranks as u32;
         let leaf = |lane| Input {
             node: Node::leaf(lane),
             partial: false,
         };
-        let inputs: Vec<Input> = (0..total).map(leaf).collect();
+        let inputs = (0..ranks as u32).map(|lane| vec![leaf(lane)]).collect();
+        Self::new(dtype, op, ranks as u32, inputs)
+    }
+
+    /// The given columns of every rank.
+    pub fn new(dtype: DType, op: Op, total: u32, inputs: Vec<Vec<Input>>) -> Result<Self, CollectiveError> {
+        let all: Vec<Input> = inputs.iter().flatten().copied().collect();
+        let size = |input: &Input| form(dtype, input).size();
         Ok(Self {
-            sizes: vec![vec![dtype.size()]; ranks],
-            whole: Program::new(dtype, op, total, &inputs, root(total), Finish::Whole)?,
+            op,
+            total,
+            sizes: inputs
+                .iter()
+                .map(|columns| columns.iter().map(size).collect())
+                .collect(),
+            whole: Program::new(dtype, op, total, &all, root(total), Finish::Whole)?,
+            inputs,
         })
     }
+}
+
+/// The type in which a column travels.
+pub(crate) fn form(dtype: DType, input: &Input) -> DType {
+    if input.partial { dtype.partial() } else { dtype }
 }
 
 pub(crate) struct Reduce {
@@ -73,6 +96,8 @@ pub(crate) struct Reduce {
     count: usize,
     done: usize,
     stage: Stage,
+    /// The way between hosts, where there are several.
+    spread: Option<Box<Spread>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,6 +108,7 @@ enum Stage {
     Posted,
     Summed,
     InPlace,
+    Spread,
 }
 
 impl Reduce {
@@ -113,6 +139,7 @@ impl Reduce {
             count,
             done: 0,
             stage: Stage::Begin,
+            spread: None,
         }
     }
 
@@ -256,28 +283,52 @@ impl Reduce {
         unsafe { self.shape.whole.run(&inputs, &outputs, own.len()) };
     }
 
-    fn begin(&mut self, deck: &mut Deck<'_>, room: usize) -> Step {
+    fn begin(&mut self, deck: &mut Deck<'_>, room: usize) -> Result<Step, CollectiveError> {
         let columns: usize = self.shape.sizes.iter().flatten().sum();
         if columns * self.count <= deck.flat && self.count <= room {
-            deck.turn_over();
+            // Close together, since all of it may go to other hosts.
+            let (room, mine) = (self.flat_room(), &self.shape.sizes[deck.me]);
+            deck.turn_over(Posted::Front(
+                (self.dtype.size() + mine.iter().sum::<usize>()) * room,
+            ));
             self.post(deck, room, &(0..0));
             self.stage = Stage::Flat;
-            return Step::Meet;
+            return Ok(Step::Meet);
+        }
+        if !deck.topology.is_one_host() {
+            let spread = Spread::new(self.take_sum(), deck)?;
+            self.stage = Stage::Spread;
+            return self.spread.insert(Box::new(spread)).step(deck);
         }
         if self.count > room {
             // All must know where all buffers lie before anyone copies.
             self.stage = Stage::Intent;
-            return Step::Meet;
+            return Ok(Step::MeetHere);
         }
-        self.next_turn(deck, room)
+        Ok(self.next_turn(deck, room))
+    }
+
+    fn flat_room(&self) -> usize {
+        self.count.next_multiple_of(GRAIN)
+    }
+
+    fn take_sum(&mut self) -> Sum {
+        Sum {
+            dtype: self.dtype,
+            shape: Arc::clone(&self.shape),
+            mine: std::mem::take(&mut self.mine),
+            receivers: self.receivers,
+            targets: std::mem::take(&mut self.targets),
+            count: self.count,
+        }
     }
 
     fn next_turn(&mut self, deck: &mut Deck<'_>, room: usize) -> Step {
-        deck.turn_over();
+        deck.turn_over(Posted::NOTHING);
         let own = slice(self.chunk(room), deck.ranks, deck.me, GRAIN);
         self.post(deck, room, &own);
         self.stage = Stage::Posted;
-        Step::Meet
+        Step::MeetHere
     }
 }
 
@@ -285,24 +336,24 @@ impl Exchange for Reduce {
     fn step(&mut self, deck: &mut Deck<'_>) -> Result<Step, CollectiveError> {
         let room = self.room(deck);
         Ok(match self.stage {
-            Stage::Begin => self.begin(deck, room),
+            Stage::Begin => self.begin(deck, room)?,
             Stage::Intent => {
                 if let Some(buffers) = self.placed(deck) {
                     self.sum_in_place(deck, &buffers);
                     self.stage = Stage::InPlace;
-                    Step::Meet
+                    Step::MeetHere
                 } else {
                     self.next_turn(deck, room)
                 }
             }
             Stage::Flat => {
-                self.sum_all(deck, room);
+                self.sum_all(deck, self.flat_room());
                 Step::Done
             }
             Stage::Posted => {
                 self.sum_own(deck, room);
                 self.stage = Stage::Summed;
-                Step::Meet
+                Step::MeetHere
             }
             Stage::Summed => {
                 self.collect(deck, room);
@@ -314,6 +365,10 @@ impl Exchange for Reduce {
                 }
             }
             Stage::InPlace => Step::Done,
+            Stage::Spread => match &mut self.spread {
+                Some(spread) => spread.step(deck)?,
+                None => Step::Done,
+            },
         })
     }
 }

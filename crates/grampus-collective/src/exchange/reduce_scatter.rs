@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Deck, Exchange, Place, Shape, Step, copy};
+use super::{Deck, Exchange, Place, Posted, Shape, Step, copy};
 use crate::CollectiveError;
 use crate::numerics::DType;
 
@@ -76,7 +76,11 @@ impl Exchange for ReduceScatter {
                 return Ok(Step::Done);
             }
         }
-        deck.turn_over();
+        deck.turn_over(Posted::Parts {
+            stride: room * self.size,
+            used: room.min(self.count - self.done) * self.size,
+            mine: true,
+        });
         self.post(deck, room);
         self.posted = true;
         Ok(Step::Meet)

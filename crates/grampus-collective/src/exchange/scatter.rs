@@ -1,6 +1,6 @@
 //! Each gets its part of the root's.
 
-use super::{Deck, Exchange, Place, Step, copy};
+use super::{Deck, Exchange, Place, Posted, Step, copy};
 use crate::CollectiveError;
 
 pub(crate) struct Scatter {
@@ -56,7 +56,12 @@ impl Exchange for Scatter {
                 return Ok(Step::Done);
             }
         }
-        deck.turn_over();
+        let used = room.min(self.bytes - self.done);
+        deck.turn_over(Posted::Parts {
+            stride: room,
+            used,
+            mine: deck.me == self.root,
+        });
         self.post(deck, room);
         self.posted = true;
         Ok(Step::Meet)

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::shared::Segment;
+use crate::shared::{Segment, skew};
 use crate::{CollectiveError, Element};
 
 /// Elements in shared memory, zero at first: what [`crate::Group::all_reduce`] and [`crate::Group::reduce`] reduce
@@ -17,7 +17,9 @@ pub struct SharedBuffer<T: Element> {
 /// The memory of a [`SharedBuffer`], whatever lies in it.
 pub struct SharedBytes {
     segment: Arc<Segment>,
+    /// All that was taken of the arena.
     offset: usize,
+    whole: usize,
     len: usize,
     start: *mut u8,
 }
@@ -30,12 +32,15 @@ unsafe impl Sync for SharedBytes {}
 impl SharedBytes {
     pub(crate) fn take(segment: Arc<Segment>, len: usize) -> Result<Self, CollectiveError> {
         let arena = segment.arena()?;
-        let offset = arena.take(len, segment.taken())?;
+        // Begins elsewhere in its page than the buffers of others: see [`skew`].
+        let (skew, whole) = (skew(segment.me()), len + skew(segment.me()));
+        let offset = arena.take(whole, segment.taken())?;
         let start = arena
-            .at(offset, len)
+            .at(offset + skew, len)
             .ok_or_else(|| CollectiveError::System("shared memory is smaller than announced".into()))?;
         Ok(Self {
             offset,
+            whole,
             len,
             start,
             segment,
@@ -61,7 +66,7 @@ impl SharedBytes {
 impl Drop for SharedBytes {
     fn drop(&mut self) {
         if let Ok(arena) = self.segment.arena() {
-            arena.give_back(self.offset, self.len);
+            arena.give_back(self.offset, self.whole);
         }
     }
 }
@@ -83,7 +88,7 @@ impl<T: Element> Deref for SharedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: aligned to a page, as long as asked for, and any bytes that were written are elements; zeros are.
+        // SAFETY: aligned to a cache line, as long as asked for, and any bytes that were written are elements; zeros are.
         unsafe { std::slice::from_raw_parts(self.bytes.start.cast::<T>(), self.count()) }
     }
 }

@@ -17,17 +17,22 @@ pub struct Card {
     pub(crate) place: u64,
     /// Start of the names of its sockets on the host.
     pub(crate) door: String,
+    /// Where other hosts reach it.
+    pub(crate) address: String,
+    pub(crate) port: u16,
 }
 
 impl Card {
     /// A new one for this process.
-    pub(crate) fn new(host: &str) -> Result<Self, CollectiveError> {
+    pub(crate) fn new(host: &str, port: u16) -> Result<Self, CollectiveError> {
         let mut door = random_key()?.to_hex();
         door.truncate(32);
         Ok(Self {
             host: host.to_owned(),
             place: place(),
             door,
+            address: "127.0.0.1".into(),
+            port,
         })
     }
 
@@ -42,6 +47,24 @@ impl Card {
             why: "what a member says of itself cannot be read: run the same version of grampus everywhere"
                 .into(),
         })
+    }
+
+    /// The same card with the address under which other hosts reach its process.
+    pub fn at(self, address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            ..self
+        }
+    }
+
+    /// Whether both are of one process.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        self.door == other.door
+    }
+
+    /// What its process is called where other hosts reach it.
+    pub(crate) fn lobby(&self) -> String {
+        format!("lobby-{}", self.door)
     }
 
     /// Name of the socket for one group.

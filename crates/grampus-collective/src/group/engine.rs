@@ -106,6 +106,9 @@ impl Engine {
     pub fn serve(&self, segment: &Segment, beat: Duration) {
         while !self.closing.load(Ordering::Acquire) {
             segment.beat();
+            if let Some(mut seat) = self.try_seat() {
+                seat.runner.tick();
+            }
             let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
             let (mut bell, _) = self
                 .rung

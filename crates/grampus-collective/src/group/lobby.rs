@@ -1,29 +1,40 @@
-//! How members come together: the first of a host makes the memory, the others fetch it.
+//! How members come together.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use grampus_core::{Address, JobId, JobKey, JoinString};
-use grampus_net::{Frame, Limits, Link, Listener, connect_to};
-use serde::{Deserialize, Serialize};
+use grampus_net::{Limits, Reservation, Security, Wire, connect_wire};
 
+use super::acceptor::{Acceptor, Door};
+use super::gathering::Gathering;
 use super::mail::Mail;
 use super::roster::Roster;
 use super::{Card, Group};
-use crate::shared::{Layout, Segment};
+use crate::across::{Post, Stream, Topology};
+use crate::shared::monotonic;
 use crate::{CollectiveError, Settings};
 
 const RETRY: Duration = Duration::from_millis(3);
+/// Bytes of a slot where turns wait for other hosts: longer turns, fewer waits.
+const FAR_SLOT: usize = 2 << 20;
 
 /// Where groups are formed. A process opens one, gives its [`Card`] to the others, and takes theirs.
+///
 /// Clones are the same lobby.
 #[derive(Clone, Debug)]
-pub struct Lobby {
+pub struct Lobby(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     job: JobId,
     key: JobKey,
     card: Card,
+    /// Keeps the port free until other hosts are to be met.
+    _port: Reservation,
+    acceptor: Mutex<Option<Arc<Acceptor>>>,
 }
 
 /// Which group: its name, and how often it was formed before.
@@ -35,27 +46,23 @@ pub struct GroupId {
     pub generation: u64,
 }
 
-#[derive(Serialize, Deserialize)]
-enum Message {
-    Hello { rank: u32 },
-    Memory { members: u32, ranks: u32, slot: u64 },
-    Mapped,
-    Go,
-}
-
 impl Lobby {
     /// A lobby for the members of a job. `host` is the name of this host, for people.
     pub fn open(job: JobId, key: JobKey, host: &str) -> Result<Self, CollectiveError> {
-        Ok(Self {
+        let any = |address: IpAddr| Reservation::take(address);
+        let port = any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
+        Ok(Self(Arc::new(Inner {
             job,
             key,
-            card: Card::new(host)?,
-        })
+            card: Card::new(host, port.port())?,
+            _port: port,
+            acceptor: Mutex::default(),
+        })))
     }
 
     /// What others need to know of this process.
     pub fn card(&self) -> &Card {
-        &self.card
+        &self.0.card
     }
 
     /// Forms a group with all whose cards are given, in order of rank, as rank `me`. All of them must do so.
@@ -79,191 +86,145 @@ impl Lobby {
         labels: &[u32],
         settings: &Settings,
     ) -> Result<Group, CollectiveError> {
-        if cards.get(me) != Some(&self.card) {
+        if !cards.get(me).is_some_and(|card| card.is_of(&self.0.card)) {
             return Err(form(format!("the card of rank {me} is not this process's own")));
         }
+        let places: Vec<u64> = cards.iter().map(|card| card.place).collect();
         let roster = Roster {
             me,
             labels: labels.to_vec(),
             hosts: cards.iter().map(|card| card.host.clone()).collect(),
-            locals: (0..cards.len())
-                .filter(|rank| cards[*rank].place == self.card.place)
-                .collect(),
+            topology: Topology::new(&places, me),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| CollectiveError::System(format!("cannot start a runtime: {error}")))?;
-        let segment = runtime.block_on(self.gather(id, &roster, cards, settings))?;
+        let mut settings = *settings;
+        if !roster.topology.is_one_host() {
+            settings.slot = settings.slot.max(FAR_SLOT);
+        }
+        let gathering = Gathering {
+            job: self.0.job,
+            key: &self.0.key,
+            door: cards[roster.topology.locals()[0]].door(hash(id)),
+            roster: &roster,
+            settings: &settings,
+        };
+        let runtime = runtime()?;
+        let segment = runtime.block_on(gathering.segment())?;
+        let post = Post::new(self.wires(id, &roster, cards, &settings, &runtime)?);
         let mail = Mail::new(
             self.clone(),
             id.clone(),
             cards.to_vec(),
             labels.to_vec(),
-            *settings,
+            settings,
         );
-        Group::start(id.clone(), Arc::new(segment), Arc::new(roster), mail, *settings)
+        Group::start(
+            id.clone(),
+            Arc::new(segment),
+            Arc::new(roster),
+            mail,
+            post,
+            settings,
+        )
     }
 
-    async fn gather(
+    /// The connections with ranks of other hosts: the higher rank dials.
+    fn wires(
         &self,
         id: &GroupId,
         roster: &Roster,
         cards: &[Card],
         settings: &Settings,
-    ) -> Result<Segment, CollectiveError> {
-        let leader = roster.locals[0];
-        let door = cards[leader].door(hash(id));
-        let limits = Limits {
-            handshake: settings.forming,
-            ..Limits::default()
-        };
-        if leader == roster.me {
-            let layout = Layout::new(roster.locals.len(), roster.size(), settings.slot);
-            let mut come = BTreeMap::new();
-            let leading = self.lead(&door, roster, layout, &limits, &mut come);
-            let led = tokio::time::timeout(settings.forming, leading).await;
-            return led.unwrap_or_else(|_| Err(late(roster, &come, settings.forming)));
+        runtime: &tokio::runtime::Runtime,
+    ) -> Result<Vec<(usize, [Wire; 3])>, CollectiveError> {
+        if roster.topology.is_one_host() {
+            return Ok(Vec::new());
         }
-        let following = self.follow(&door, leader, roster, &limits);
-        let followed = tokio::time::timeout(settings.forming, following).await;
-        followed.unwrap_or_else(|_| {
-            Err(form(format!(
-                "rank {} on {} did not open the group {:?} within {:?}, or waited for others in vain: look \
-                 for its own error",
-                roster.labels[leader], roster.hosts[leader], id.name, settings.forming
-            )))
-        })
-    }
-
-    async fn lead(
-        &self,
-        door: &str,
-        roster: &Roster,
-        layout: Layout,
-        limits: &Limits,
-        come: &mut BTreeMap<usize, Link>,
-    ) -> Result<Segment, CollectiveError> {
-        let memory = Segment::create(layout)?;
-        if roster.locals.len() > 1 {
-            let listener = Listener::hidden(door, self.job, self.key.clone(), limits)
-                .await?
-                .named(&name(roster.me))?;
-            while come.len() + 1 < roster.locals.len() {
-                // Strangers and the impatient are not the group's concern: whoever belongs here comes again.
-                let Ok(mut link) = listener.accept().await?.handshake().await else {
-                    continue;
-                };
-                if let Ok(Message::Hello { rank }) = hear(&mut link).await {
-                    come.insert(rank as usize, link);
+        let acceptor = self.acceptor(settings.security)?;
+        let end = monotonic() + settings.forming;
+        let group = hash(id);
+        let (lower, higher): (Vec<usize>, Vec<usize>) = roster
+            .topology
+            .peers()
+            .into_iter()
+            .partition(|peer| *peer < roster.me);
+        let mut all = Vec::new();
+        for peer in lower.into_iter().chain(higher) {
+            let wire = |stream: Stream| {
+                let left = end.saturating_sub(monotonic());
+                if peer < roster.me {
+                    let name = wire_name(roster.me, stream, group);
+                    let dialling = self.dial(&cards[peer], &name, settings.security);
+                    let dialled = runtime.block_on(async { tokio::time::timeout(left, dialling).await });
+                    dialled.unwrap_or_else(|_| Err(late(roster, peer, settings)))
+                } else {
+                    let name = wire_name(peer, stream, group);
+                    acceptor
+                        .take(&name, left)
+                        .ok_or_else(|| late(roster, peer, settings))
                 }
-            }
-        }
-        for link in come.values_mut() {
-            let message = Message::Memory {
-                members: roster.locals.len() as u32,
-                ranks: roster.size() as u32,
-                slot: layout.slot_bytes() as u64,
             };
-            link.sender
-                .send(Frame::message(&message)?.with_memory(memory.clone()))
-                .await?;
+            let [bulk, sums, control] = Stream::ALL;
+            all.push((peer, [wire(bulk)?, wire(sums)?, wire(control)?]));
         }
-        let segment = Segment::join(memory, layout, 0)?;
-        for link in come.values_mut() {
-            hear(link).await?;
-        }
-        for link in come.values_mut() {
-            link.sender.send(Frame::message(&Message::Go)?).await?;
-        }
-        for (_, link) in std::mem::take(come) {
-            link.close().await;
-        }
-        Ok(segment)
+        Ok(all)
     }
 
-    async fn follow(
-        &self,
-        door: &str,
-        leader: usize,
-        roster: &Roster,
-        limits: &Limits,
-    ) -> Result<Segment, CollectiveError> {
+    async fn dial(&self, card: &Card, name: &str, security: Security) -> Result<Wire, CollectiveError> {
         let join = JoinString {
-            job: self.job,
-            key: self.key.clone(),
-            address: Address::Abstract(door.to_owned()),
+            job: self.0.job,
+            key: self.0.key.clone(),
+            address: Address::Tcp {
+                host: card.address.clone(),
+                port: card.port,
+            },
         };
-        let mut link = loop {
-            match connect_to(&name(leader), &join, &name(roster.me), limits).await {
+        loop {
+            match connect_wire(&card.lobby(), &join, name, security, &Limits::default()).await {
                 // Not open yet, or too busy to answer.
                 Err(error) if error.is_transient() => tokio::time::sleep(RETRY).await,
-                link => break link?,
+                wire => return Ok(wire?),
             }
-        };
-        let rank = roster.me as u32;
-        link.sender
-            .send(Frame::message(&Message::Hello { rank })?)
-            .await?;
-        let frame = link
-            .receiver
-            .recv()
-            .await?
-            .ok_or_else(|| form("the group was given up".into()))?;
-        let (Message::Memory { members, ranks, slot }, Some(memory)) = (frame.read()?, frame.memory) else {
-            return Err(form("the group's first member sent no memory".into()));
-        };
-        if (members as usize, ranks as usize) != (roster.locals.len(), roster.size()) {
-            return Err(form(format!(
-                "rank {leader} forms a group of {ranks} with {members} on this host, this rank one of {} with {}: \
-                 give all the same cards",
-                roster.size(),
-                roster.locals.len()
-            )));
         }
-        let layout = Layout::new(members as usize, ranks as usize, slot as usize);
-        let me = roster
-            .locals
-            .iter()
-            .position(|rank| *rank == roster.me)
-            .unwrap_or(0);
-        let segment = Segment::join(memory, layout, me)?;
-        link.sender.send(Frame::message(&Message::Mapped)?).await?;
-        hear(&mut link).await?;
-        link.close().await;
-        Ok(segment)
+    }
+
+    fn acceptor(&self, security: Security) -> Result<Arc<Acceptor>, CollectiveError> {
+        let mut acceptor = self.0.acceptor.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(acceptor) = &*acceptor {
+            return Ok(Arc::clone(acceptor));
+        }
+        let started = Arc::new(Acceptor::start(Door {
+            port: self.0.card.port,
+            name: self.0.card.lobby(),
+            job: self.0.job,
+            key: self.0.key.clone(),
+            security,
+        })?);
+        *acceptor = Some(Arc::clone(&started));
+        Ok(started)
     }
 }
 
-async fn hear(link: &mut Link) -> Result<Message, CollectiveError> {
-    match link.receiver.recv().await? {
-        Some(frame) => Ok(frame.read()?),
-        None => Err(form(format!(
-            "{} left while the group was forming",
-            link.peer.name
-        ))),
-    }
-}
-
-fn late(roster: &Roster, come: &BTreeMap<usize, Link>, after: Duration) -> CollectiveError {
-    let missing: Vec<String> = roster
-        .locals
-        .iter()
-        .filter(|rank| **rank != roster.me && !come.contains_key(rank))
-        .map(|rank| format!("rank {} on {}", roster.labels[*rank], roster.hosts[*rank]))
-        .collect();
+fn late(roster: &Roster, peer: usize, settings: &Settings) -> CollectiveError {
     form(format!(
-        "{} did not come within {after:?}: look for their own errors",
-        missing.join(", ")
+        "there was no connection with {} within {:?}: look for its own error, or for a firewall between",
+        roster.name(peer),
+        settings.forming
     ))
 }
 
-fn form(why: String) -> CollectiveError {
+pub(super) fn form(why: String) -> CollectiveError {
     CollectiveError::Form { why }
 }
 
-fn name(rank: usize) -> String {
-    format!("rank-{rank}")
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CollectiveError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CollectiveError::System(format!("cannot start a runtime: {error}")))
+}
+
+fn wire_name(dialler: usize, stream: Stream, group: u64) -> String {
+    format!("r{dialler}-s{}-{group:016x}", stream as usize)
 }
 
 fn hash(id: &GroupId) -> u64 {

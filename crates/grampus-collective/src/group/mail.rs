@@ -156,7 +156,7 @@ impl Office {
         };
         let cards = [self.cards[from].clone(), self.cards[to].clone()];
         let labels = [self.labels[from], self.labels[to]];
-        let me = usize::from(self.lobby.card() != &cards[0]);
+        let me = usize::from(!cards[0].is_of(self.lobby.card()));
         // A receiver may come much later than the sender: that is a call's wait, not a forming's.
         let settings = Settings {
             forming: self.settings.deadline,

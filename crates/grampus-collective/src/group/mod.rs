@@ -1,12 +1,15 @@
 //! A group of processes that call collectives together.
 
+mod acceptor;
 mod buffer;
 mod calls;
 mod card;
 mod engine;
+mod gathering;
 mod handle;
 mod lobby;
 mod mail;
+mod mirror;
 mod pace;
 mod roster;
 mod runner;
@@ -23,6 +26,7 @@ pub use handle::{Handle, RawHandle};
 pub use lobby::{GroupId, Lobby};
 pub use mail::Letter;
 
+use crate::across::Post;
 use crate::exchange::Shape;
 use crate::numerics::{DType, Op};
 use crate::request::{Request, Terms, Work};
@@ -31,7 +35,7 @@ use crate::{CollectiveError, Element, Settings};
 use engine::Engine;
 use mail::Mail;
 use roster::Roster;
-use runner::{Runner, Running};
+use runner::{Runner, Running, Waits};
 
 /// A sign of life is given this many times within the time that a member may be silent.
 const BEATS: u32 = 10;
@@ -61,9 +65,10 @@ impl Group {
         segment: Arc<Segment>,
         roster: Arc<Roster>,
         mail: Mail,
+        post: Post,
         settings: Settings,
     ) -> Result<Self, CollectiveError> {
-        let runner = Runner::new(Arc::clone(&segment), Arc::clone(&roster), settings);
+        let runner = Runner::new(Arc::clone(&segment), Arc::clone(&roster), post, settings);
         let inner = Arc::new(Inner {
             id,
             engine: Engine::new(runner),
@@ -101,7 +106,7 @@ impl Group {
 
     /// The ranks that share this member's host.
     pub fn locals(&self) -> &[usize] {
-        &self.inner.roster.locals
+        self.inner.roster.topology.locals()
     }
 
     /// A buffer in shared memory that is reduced without a copy.
@@ -209,7 +214,7 @@ impl Group {
             exchange: request.plan(&terms)?,
             call,
             place,
-            waits: false,
+            waits: Waits::Nothing,
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::shared::{Segment, monotonic};
 use crate::{CollectiveError, Loss, Settings};
 
 /// How long a sleeper sleeps before it looks at the others' health.
-const NAP: Duration = Duration::from_millis(20);
+pub(super) const NAP: Duration = Duration::from_millis(20);
 /// How often a member without a core of its own lets others run before it sleeps.
 const YIELDS: u32 = 16;
 
@@ -29,6 +29,8 @@ pub(crate) struct Pace {
     segment: Arc<Segment>,
     roster: Arc<Roster>,
     settings: Settings,
+    /// Members on this host.
+    locals: usize,
     /// Members may spin: there is a core for each.
     cores: bool,
     phase: u32,
@@ -42,7 +44,8 @@ impl Pace {
     pub fn new(segment: Arc<Segment>, roster: Arc<Roster>, settings: Settings) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            cores: roster.locals.len() <= cores,
+            locals: roster.topology.locals().len(),
+            cores: roster.topology.locals().len() <= cores,
             segment,
             roster,
             settings,
@@ -70,7 +73,7 @@ impl Pace {
 
     /// Whether all are there; with patience, waits until they are. All have called the same then.
     pub fn all_there(&mut self, call: &Call, patience: Patience<'_>) -> Result<bool, CollectiveError> {
-        while self.cursor < self.roster.locals.len() {
+        while self.cursor < self.locals {
             if self.there(self.cursor) || self.spin() {
                 self.cursor += 1;
             } else {
@@ -174,7 +177,7 @@ impl Pace {
     }
 
     fn lost(&self, member: usize, how: Loss, call: &Call) -> CollectiveError {
-        let rank = self.roster.locals[member];
+        let rank = self.roster.topology.locals()[member];
         CollectiveError::PeerLost {
             rank: self.roster.labels[rank],
             host: self.roster.hosts[rank].clone(),
@@ -187,7 +190,7 @@ impl Pace {
     /// Ends the group for all members of this host; the cause that they all get.
     pub fn end(&self, cause: CollectiveError) -> CollectiveError {
         let cause = self.segment.fault().set(cause);
-        for member in 0..self.roster.locals.len() {
+        for member in 0..self.locals {
             for line in &self.segment.block(member).lines {
                 line.word.wake();
             }
@@ -197,8 +200,7 @@ impl Pace {
 
     fn compare(&self) -> Result<(), CollectiveError> {
         let mine = self.segment.line(self.segment.me(), self.phase);
-        let equal =
-            (0..self.roster.locals.len()).all(|member| self.segment.line(member, self.phase).says(mine));
+        let equal = (0..self.locals).all(|member| self.segment.line(member, self.phase).says(mine));
         if equal {
             return Ok(());
         }
@@ -209,7 +211,7 @@ impl Pace {
                 call,
             })
         };
-        let calls = self.roster.locals.iter().enumerate().filter_map(said);
+        let calls = self.roster.topology.locals().iter().enumerate().filter_map(said);
         match differing(calls) {
             None => Ok(()),
             Some((first, second)) => Err(self.end(CollectiveError::Mismatch { first, second })),

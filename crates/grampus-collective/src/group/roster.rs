@@ -1,5 +1,7 @@
 //! Who is in a group, and where.
 
+use crate::across::Topology;
+
 /// The members of a group as one of them sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Roster {
@@ -9,13 +11,18 @@ pub(crate) struct Roster {
     pub labels: Vec<u32>,
     /// The host's name of every rank.
     pub hosts: Vec<String>,
-    /// Ranks on this host, in order.
-    pub locals: Vec<usize>,
+    /// Who shares a host with whom.
+    pub topology: Topology,
 }
 
 impl Roster {
     /// Number of ranks.
     pub fn size(&self) -> usize {
         self.hosts.len()
+    }
+
+    /// A rank and its host, for people.
+    pub fn name(&self, rank: usize) -> String {
+        format!("rank {} on {}", self.labels[rank], self.hosts[rank])
     }
 }

@@ -1,13 +1,20 @@
 //! Drives one call at a time from meeting to meeting.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::pace::{Pace, Patience};
+use super::mirror;
+use super::pace::{NAP, Pace, Patience};
 use super::roster::Roster;
-use crate::call::Call;
-use crate::exchange::{Deck, Exchange, Step};
-use crate::shared::Segment;
-use crate::{CollectiveError, Settings};
+use crate::across::{Post, Trouble};
+use crate::call::{Call, Said};
+use crate::exchange::{Deck, Exchange, Posted, Step};
+use crate::request::Request;
+use crate::shared::{Segment, monotonic};
+use crate::{CollectiveError, Loss, Settings};
+
+/// How often a caller without patience looks at the connections.
+const GLANCES: u32 = 16;
 
 /// A call on its way.
 pub(crate) struct Running<E> {
@@ -15,31 +22,53 @@ pub(crate) struct Running<E> {
     pub call: Call,
     /// Where the buffer lies in the arena, counted from 1; 0 for a private one.
     pub place: u64,
-    /// Waiting at a meeting.
-    pub waits: bool,
+    pub waits: Waits,
+}
+
+/// What a call waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Waits {
+    #[default]
+    Nothing,
+    /// The slots of other hosts, then the members of this one.
+    Slots,
+    /// The members of this host.
+    Members,
+    /// Anything from other hosts.
+    Post,
 }
 
 /// The state between calls.
 pub(crate) struct Runner {
     segment: Arc<Segment>,
     roster: Arc<Roster>,
+    settings: Settings,
     pace: Pace,
-    flat: usize,
+    post: Post,
+    posted: Posted,
     turn: usize,
     calls: u64,
     ended: Option<CollectiveError>,
+    /// When peers on other hosts were last shown that this process lives.
+    beaten: Duration,
+    /// When the present wait for other hosts began.
+    since: Option<Duration>,
 }
 
 impl Runner {
-    pub fn new(segment: Arc<Segment>, roster: Arc<Roster>, settings: Settings) -> Self {
+    pub fn new(segment: Arc<Segment>, roster: Arc<Roster>, post: Post, settings: Settings) -> Self {
         Self {
             pace: Pace::new(Arc::clone(&segment), Arc::clone(&roster), settings),
             segment,
             roster,
-            flat: settings.flat,
+            settings,
+            post,
+            posted: Posted::NOTHING,
             turn: 0,
             calls: 0,
             ended: None,
+            beaten: Duration::ZERO,
+            since: None,
         }
     }
 
@@ -57,9 +86,28 @@ impl Runner {
         match &driven {
             Ok(true) => self.calls += 1,
             Ok(false) => {}
-            Err(error) => self.ended = Some(error.clone()),
+            Err(error) => self.end(&running.call, error.clone()),
         }
         driven
+    }
+
+    /// Shows other hosts that this process lives, while nothing is called.
+    pub fn tick(&mut self) {
+        if self.post.is_empty() || self.ended.is_some() {
+            return;
+        }
+        let idle = Request::Barrier.call(self.roster.me);
+        if let Err(trouble) = self.post.beat(&idle) {
+            let error = self.explain(trouble, &idle);
+            let error = self.pace.end(error);
+            self.end(&idle, error);
+        }
+    }
+
+    fn end(&mut self, call: &Call, error: CollectiveError) {
+        // Before the caller frees its memory.
+        self.post.abandon(call, &error);
+        self.ended = Some(error);
     }
 
     fn go_on<E: Exchange>(
@@ -68,28 +116,177 @@ impl Runner {
         patience: Patience<'_>,
     ) -> Result<bool, CollectiveError> {
         loop {
-            if running.waits && !self.pace.all_there(&running.call, patience)? {
+            if !self.is_there(running, patience)? {
                 return Ok(false);
             }
-            running.waits = false;
+            if running.waits == Waits::Slots {
+                self.arrive(running);
+                continue;
+            }
+            running.waits = Waits::Nothing;
             let mut deck = Deck {
                 segment: &self.segment,
+                topology: &self.roster.topology,
+                post: &mut self.post,
+                call: &running.call,
                 ranks: self.roster.size(),
                 me: self.roster.me,
-                flat: self.flat,
+                flat: self.settings.flat,
                 phase: self.pace.phase(),
                 turn: &mut self.turn,
+                posted: &mut self.posted,
             };
-            match running.exchange.step(&mut deck) {
-                Ok(Step::Done) => return Ok(true),
-                Ok(Step::Meet) => {
-                    // A group that has ended must not look as if this member waited for the others.
-                    self.pace.check()?;
-                    self.pace.arrive(&running.call, running.place);
-                    running.waits = true;
-                }
+            let step = match running.exchange.step(&mut deck) {
+                Ok(step) => step,
                 Err(error) => return Err(self.pace.end(error)),
+            };
+            // A group that has ended must not look as if this member waited for the others.
+            self.pace.check()?;
+            self.since = None;
+            match step {
+                Step::Done => return Ok(true),
+                Step::Meet if !deck_is_one_host(&self.roster) => {
+                    self.begin_mirror(running);
+                    running.waits = Waits::Slots;
+                }
+                Step::Meet | Step::MeetHere => self.arrive(running),
+                Step::Post => running.waits = Waits::Post,
             }
         }
     }
+
+    fn arrive<E>(&mut self, running: &mut Running<E>) {
+        self.pace.arrive(&running.call, running.place);
+        running.waits = Waits::Members;
+    }
+
+    fn begin_mirror<E>(&mut self, running: &Running<E>) {
+        mirror::begin(&mut Deck {
+            segment: &self.segment,
+            topology: &self.roster.topology,
+            post: &mut self.post,
+            call: &running.call,
+            ranks: self.roster.size(),
+            me: self.roster.me,
+            flat: self.settings.flat,
+            phase: self.pace.phase(),
+            turn: &mut self.turn,
+            posted: &mut self.posted,
+        });
+        // Whatever meets next without posting anew has nothing to send.
+        self.posted = Posted::NOTHING;
+    }
+
+    fn is_there<E>(&mut self, running: &Running<E>, patience: Patience<'_>) -> Result<bool, CollectiveError> {
+        match running.waits {
+            Waits::Nothing => Ok(true),
+            Waits::Members => self.pace.all_there(&running.call, patience),
+            Waits::Slots | Waits::Post => self.pump(running, patience),
+        }
+    }
+
+    /// Moves bytes between hosts until what the call waits for has happened.
+    fn pump<E>(&mut self, running: &Running<E>, patience: Patience<'_>) -> Result<bool, CollectiveError> {
+        let call = &running.call;
+        let mut glances = 0;
+        loop {
+            let moved = self.post.pump().map_err(|trouble| self.trouble(trouble, call))?;
+            let there = match running.waits {
+                Waits::Slots => self.post.is_quiet(),
+                _ => moved,
+            };
+            if there {
+                return Ok(true);
+            }
+            if moved {
+                continue;
+            }
+            match patience {
+                Patience::Brief if glances == GLANCES => return Ok(false),
+                Patience::Brief => {
+                    glances += 1;
+                    std::thread::yield_now();
+                }
+                Patience::Until(gives_up) => self.wait(call, gives_up)?,
+            }
+        }
+    }
+
+    fn wait(&mut self, call: &Call, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+        let since = *self.since.get_or_insert_with(monotonic);
+        self.post
+            .wait(NAP)
+            .map_err(|trouble| self.trouble(trouble, call))?;
+        let now = monotonic();
+        if now.saturating_sub(self.beaten) < NAP {
+            return Ok(());
+        }
+        // Not on every wake-up: these looks cost more than the bytes of a short message.
+        self.beaten = now;
+        self.segment.beat();
+        self.post
+            .beat(call)
+            .map_err(|trouble| self.trouble(trouble, call))?;
+        self.pace.check()?;
+        if let Some((rank, silence)) = self.post.awaited() {
+            let how = if silence > self.settings.silence {
+                Some(Loss::Silent)
+            } else {
+                (now.saturating_sub(since) > self.settings.deadline).then_some(Loss::Late)
+            };
+            if let Some(how) = how {
+                return Err(self.pace.end(self.lost(rank, how, call)));
+            }
+        }
+        if gives_up() {
+            let rank = self.roster.labels[self.roster.me];
+            let during = call.to_string();
+            return Err(self.pace.end(CollectiveError::GaveUp { rank, during }));
+        }
+        Ok(())
+    }
+
+    fn lost(&self, rank: usize, how: Loss, call: &Call) -> CollectiveError {
+        CollectiveError::PeerLost {
+            rank: self.roster.labels[rank],
+            host: self.roster.hosts[rank].clone(),
+            last_seen: self.post.last_seen(rank),
+            how,
+            during: call.to_string(),
+        }
+    }
+
+    /// The cause that all members get.
+    fn trouble(&self, trouble: Trouble, call: &Call) -> CollectiveError {
+        self.pace.end(self.explain(trouble, call))
+    }
+
+    fn explain(&self, trouble: Trouble, call: &Call) -> CollectiveError {
+        match trouble {
+            Trouble::Gone { rank, left } => {
+                let how = if left { Loss::Left } else { Loss::Cut };
+                self.lost(rank, how, call)
+            }
+            Trouble::Differs { rank, call: theirs } => {
+                let said = |rank: usize, call: Call| Said {
+                    rank: self.roster.labels[rank],
+                    call,
+                };
+                let mut both = [said(self.roster.me, *call), said(rank, theirs)];
+                both.sort_by_key(|said| said.rank);
+                let [first, second] = both;
+                CollectiveError::Mismatch { first, second }
+            }
+            Trouble::Told(cause) => cause,
+            Trouble::Garbage { rank } => CollectiveError::Disagree(format!(
+                "rank {} sent what makes no sense: run the same version of grampus everywhere",
+                self.roster.labels[rank]
+            )),
+            Trouble::System(error) => error.into(),
+        }
+    }
+}
+
+fn deck_is_one_host(roster: &Roster) -> bool {
+    roster.topology.is_one_host()
 }

@@ -32,19 +32,25 @@ impl Layout {
         PAGE + member * BLOCK
     }
 
-    /// A slot of a rank; turns alternate between two.
+    /// A slot of a rank; turns alternate between two. Slots begin at different places of their pages: sums read all at
+    /// once, and what lies at equal places would fight for the same places of the caches.
     pub fn slot(self, rank: usize, turn: usize) -> usize {
-        self.slots() + ((turn & 1) * self.ranks + rank) * self.slot
+        self.slots() + ((turn & 1) * self.ranks + rank) * (self.slot + PAGE) + skew(rank)
     }
 
     /// Where the arena begins, from which members take buffers.
     pub fn arena(self) -> usize {
-        self.slots() + 2 * self.ranks * self.slot
+        self.slots() + 2 * self.ranks * (self.slot + PAGE)
     }
 
     fn slots(self) -> usize {
         (PAGE + self.members * BLOCK).next_multiple_of(PAGE)
     }
+}
+
+/// Where in its page a member's memory begins.
+pub(crate) fn skew(member: usize) -> usize {
+    member * BLOCK % PAGE
 }
 
 #[cfg(test)]

@@ -10,5 +10,5 @@ mod segment;
 pub mod word;
 
 pub(crate) use arena::Arena;
-pub(crate) use layout::Layout;
+pub(crate) use layout::{Layout, skew};
 pub(crate) use segment::{Segment, monotonic};

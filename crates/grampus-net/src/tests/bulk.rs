@@ -1,4 +1,4 @@
-//! Wires: bulk bytes between two peers, and everything that must end them.
+//! Wires: bulk bytes between two peers, and everything that must end them. `NET-8` is here.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -103,7 +103,10 @@ fn a_wire_that_is_full_says_so_instead_of_waiting() {
                 assert!(*taken < 1 << 30);
             }
         }
-        let ready = wait_ready(&[(&a, Ready::WRITE), (&b, Ready::WRITE)], Duration::from_millis(30));
+        let ready = wait_ready(
+            &[(&a, Ready::WRITE), (&b, Ready::WRITE)],
+            Duration::from_millis(30),
+        );
         assert_eq!(ready.unwrap(), [Ready::default(); 2]);
         if security == Security::Tls {
             // What was taken and has not left is watched although only reading is wanted.
@@ -275,7 +278,10 @@ fn an_end_in_order_is_told_from_one_without_a_farewell() {
             matches!(&end, NetError::Closed { when: found, .. } if *found == when),
             "{end}"
         );
-        assert!(end.is_transient() && end.to_string().contains("worker-3"), "{end}");
+        assert!(
+            end.is_transient() && end.to_string().contains("worker-3"),
+            "{end}"
+        );
         // It stays so, and is something to read.
         assert!(wait_ready(&[(&b, Ready::READ)], WAIT).unwrap()[0].read);
         assert!(matches!(b.receive(&mut [0; 9]), Err(NetError::Closed { .. })));
@@ -326,7 +332,14 @@ fn a_peer_that_is_killed_ends_the_wire() {
                 command.env("GRAMPUS_TEST_PLAIN", "1");
             }
             child = Some(command.spawn().unwrap());
-            server.listener.accept().await.unwrap().wire(security).await.unwrap()
+            server
+                .listener
+                .accept()
+                .await
+                .unwrap()
+                .wire(security)
+                .await
+                .unwrap()
         });
         let mut some = vec![0; 1 << 20];
         let mut received = 0;
@@ -433,7 +446,9 @@ fn harmed(security: Security, sent: &[u8], harm: Harm) -> (Vec<u8>, NetError) {
 fn bytes_that_were_changed_on_the_way_are_an_error_and_never_data() {
     let sent = pattern(1_000_000, 5);
     // Beyond the handshake, into content, heads and tags alike, in records that come first and later.
-    let places = [4_000, 4_001, 16_500, 20_405, 20_411, 100_003, 500_000, 777_777, 999_999];
+    let places = [
+        4_000, 4_001, 16_500, 20_405, 20_411, 100_003, 500_000, 777_777, 999_999,
+    ];
     for place in places {
         let (got, end) = harmed(Security::Tls, &sent, Harm::Flip(place));
         assert!(got.len() < sent.len() && sent.starts_with(&got), "{place}");
@@ -445,7 +460,10 @@ fn bytes_that_were_changed_on_the_way_are_an_error_and_never_data() {
     let record = 16_384 + 21;
     for (place, length) in [(50_000, record), (50_000, 1), (400_000, 3 * record)] {
         let (got, end) = harmed(Security::Tls, &sent, Harm::Skip(place, length));
-        assert!(got.len() < sent.len() && sent.starts_with(&got), "{place} {length}");
+        assert!(
+            got.len() < sent.len() && sent.starts_with(&got),
+            "{place} {length}"
+        );
         assert!(
             matches!(end, NetError::Tampered { .. } | NetError::Garbage { .. }),
             "{place} {length}: {end}"

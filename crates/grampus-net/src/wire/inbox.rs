@@ -189,6 +189,9 @@ impl Inbox {
             return Ok(done);
         }
         done += self.take_held(&mut into[done..])?;
+        if self.farewell {
+            return Ok(done);
+        }
         let opened = self.open_spread(&mut into[done..], count - rest)?;
         done += opened * RECORD;
         Ok(done + self.take_held(&mut into[done..])?)

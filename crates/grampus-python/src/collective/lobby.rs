@@ -52,7 +52,10 @@ impl Lobby {
             ..Settings::default()
         };
         let formed = py.detach(|| {
-            let cards: Result<Vec<Card>, _> = cards.iter().map(|(_, card)| Card::from_bytes(card)).collect();
+            let cards: Result<Vec<Card>, _> = cards
+                .iter()
+                .map(|(address, card)| Ok(Card::from_bytes(card)?.at(address)))
+                .collect();
             let id = GroupId { name, generation };
             self.0.form_part(&id, rank, &cards?, &labels, &settings)
         });

@@ -1,0 +1,179 @@
+//! How members of one host come together: the first makes the memory, the others fetch it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use grampus_core::{Address, JobId, JobKey, JoinString};
+use grampus_net::{Frame, Limits, Link, Listener, connect_to};
+use serde::{Deserialize, Serialize};
+
+use super::roster::Roster;
+use crate::shared::{Layout, Segment};
+use crate::{CollectiveError, Settings};
+
+const RETRY: Duration = Duration::from_millis(3);
+
+#[derive(Serialize, Deserialize)]
+enum Message {
+    Hello { rank: u32 },
+    Memory { members: u32, ranks: u32, slot: u64 },
+    Mapped,
+    Go,
+}
+
+/// One group about to form on this host.
+pub(super) struct Gathering<'a> {
+    pub job: JobId,
+    pub key: &'a JobKey,
+    /// Name of the first member's socket.
+    pub door: String,
+    pub roster: &'a Roster,
+    pub settings: &'a Settings,
+}
+
+impl Gathering<'_> {
+    /// The group's memory on this host, once all its members have it.
+    pub async fn segment(&self) -> Result<Segment, CollectiveError> {
+        let locals = self.roster.topology.locals();
+        let limits = Limits {
+            handshake: self.settings.forming,
+            ..Limits::default()
+        };
+        if locals[0] == self.roster.me {
+            let mut come = BTreeMap::new();
+            let leading = self.lead(&limits, &mut come);
+            let led = tokio::time::timeout(self.settings.forming, leading).await;
+            return led.unwrap_or_else(|_| Err(self.late(&come)));
+        }
+        let followed = tokio::time::timeout(self.settings.forming, self.follow(&limits)).await;
+        followed.unwrap_or_else(|_| {
+            Err(super::lobby::form(format!(
+                "{} did not open the group within {:?}, or waited for others in vain: look for its own error",
+                self.roster.name(locals[0]),
+                self.settings.forming
+            )))
+        })
+    }
+
+    async fn lead(
+        &self,
+        limits: &Limits,
+        come: &mut BTreeMap<usize, Link>,
+    ) -> Result<Segment, CollectiveError> {
+        let members = self.roster.topology.locals().len();
+        let layout = Layout::new(members, self.roster.size(), self.settings.slot);
+        let memory = Segment::create(layout)?;
+        if members > 1 {
+            let listener = Listener::hidden(&self.door, self.job, self.key.clone(), limits)
+                .await?
+                .named(&name(self.roster.me))?;
+            while come.len() + 1 < members {
+                // Strangers and the impatient are not the group's concern: whoever belongs here comes again.
+                let Ok(mut link) = listener.accept().await?.handshake().await else {
+                    continue;
+                };
+                if let Ok(Message::Hello { rank }) = hear(&mut link).await {
+                    come.insert(rank as usize, link);
+                }
+            }
+        }
+        for link in come.values_mut() {
+            let message = Message::Memory {
+                members: members as u32,
+                ranks: self.roster.size() as u32,
+                slot: layout.slot_bytes() as u64,
+            };
+            link.sender
+                .send(Frame::message(&message)?.with_memory(memory.clone()))
+                .await?;
+        }
+        let segment = Segment::join(memory, layout, 0)?;
+        for link in come.values_mut() {
+            hear(link).await?;
+        }
+        for link in come.values_mut() {
+            link.sender.send(Frame::message(&Message::Go)?).await?;
+        }
+        for (_, link) in std::mem::take(come) {
+            link.close().await;
+        }
+        Ok(segment)
+    }
+
+    async fn follow(&self, limits: &Limits) -> Result<Segment, CollectiveError> {
+        let roster = self.roster;
+        let locals = roster.topology.locals();
+        let mut link = self.reach(locals[0], limits).await?;
+        let rank = roster.me as u32;
+        link.sender
+            .send(Frame::message(&Message::Hello { rank })?)
+            .await?;
+        let frame = link.receiver.recv().await?;
+        let frame = frame.ok_or_else(|| super::lobby::form("the group was given up".into()))?;
+        let (Message::Memory { members, ranks, slot }, Some(memory)) = (frame.read()?, frame.memory) else {
+            return Err(super::lobby::form(
+                "the group's first member sent no memory".into(),
+            ));
+        };
+        if (members as usize, ranks as usize) != (locals.len(), roster.size()) {
+            return Err(super::lobby::form(format!(
+                "{} forms a group of {ranks} with {members} on this host, this rank one of {} with {}: give all \
+                 the same cards",
+                roster.name(locals[0]),
+                roster.size(),
+                locals.len()
+            )));
+        }
+        let layout = Layout::new(members as usize, ranks as usize, slot as usize);
+        let segment = Segment::join(memory, layout, roster.topology.seat(roster.me))?;
+        link.sender.send(Frame::message(&Message::Mapped)?).await?;
+        hear(&mut link).await?;
+        link.close().await;
+        Ok(segment)
+    }
+
+    async fn reach(&self, leader: usize, limits: &Limits) -> Result<Link, CollectiveError> {
+        let join = JoinString {
+            job: self.job,
+            key: self.key.clone(),
+            address: Address::Abstract(self.door.clone()),
+        };
+        loop {
+            match connect_to(&name(leader), &join, &name(self.roster.me), limits).await {
+                // Not open yet, or too busy to answer.
+                Err(error) if error.is_transient() => tokio::time::sleep(RETRY).await,
+                link => return Ok(link?),
+            }
+        }
+    }
+
+    fn late(&self, come: &BTreeMap<usize, Link>) -> CollectiveError {
+        let missing: Vec<String> = self
+            .roster
+            .topology
+            .locals()
+            .iter()
+            .filter(|rank| **rank != self.roster.me && !come.contains_key(rank))
+            .map(|rank| self.roster.name(*rank))
+            .collect();
+        super::lobby::form(format!(
+            "{} did not come within {:?}: look for their own errors",
+            missing.join(", "),
+            self.settings.forming
+        ))
+    }
+}
+
+async fn hear(link: &mut Link) -> Result<Message, CollectiveError> {
+    match link.receiver.recv().await? {
+        Some(frame) => Ok(frame.read()?),
+        None => Err(super::lobby::form(format!(
+            "{} left while the group was forming",
+            link.peer.name
+        ))),
+    }
+}
+
+fn name(rank: usize) -> String {
+    format!("rank-{rank}")
+}
