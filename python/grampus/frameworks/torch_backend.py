@@ -10,6 +10,8 @@ as that store.
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -59,16 +61,29 @@ def _create(options: Any, _own_options: object) -> ProcessGroup:
         store.set("group", secrets.token_hex(8).encode() + secrets.token_bytes(KEY_BYTES))
     told = store.get("group")
     name, key = told[:-KEY_BYTES].decode(), told[-KEY_BYTES:]
-    host = socket.gethostname()
-    lobby = _native.Lobby(key, host)
-    store.set(f"host/{rank}", host.encode())
+    lobby = _native.Lobby(key, socket.gethostname())
+    store.set(f"address/{rank}", _address().encode())
     store.set(f"card/{rank}", lobby.card())
-    cards = [(store.get(f"host/{other}").decode(), store.get(f"card/{other}")) for other in range(size)]
+    cards = [(store.get(f"address/{other}").decode(), store.get(f"card/{other}")) for other in range(size)]
     # Errors name ranks as the whole job knows them; torch says nothing for the group of all.
     labels = options.global_ranks_in_group or list(range(size))
     deadline = options.timeout.total_seconds()
     group = lobby.form(name, 1, rank, cards, labels, deadline, min(deadline, FORMING))
     return ProcessGroup(group, rank, size)
+
+
+def _address() -> str:
+    """Under which other hosts reach this one: the address from which it reaches torch's store."""
+    master = os.environ.get("MASTER_ADDR")
+    if master is None:
+        return socket.gethostname()
+    family, kind, *_, store = socket.getaddrinfo(master, 1, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        # This sends nothing; it only chooses the way.
+        probe.connect(store)
+        own = probe.getsockname()[0]
+    # On the store's own host that may be an address for itself alone; others know it by the store's.
+    return master if ipaddress.ip_address(own).is_loopback else str(own)
 
 
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
