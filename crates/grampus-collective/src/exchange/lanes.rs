@@ -142,7 +142,15 @@ impl Exchange for Lanes {
         }
         if self.reduce.is_none() {
             let dealt = self.hear(deck)?;
-            self.reduce = Some(self.plan(&dealt, deck.me)?);
+            let reduce = self.plan(&dealt, deck.me)?;
+            if !reduce.fits(deck) {
+                return Err(CollectiveError::Argument(
+                    "a member drives too many lanes that are not neighbours: deal lanes in runs, or use larger \
+                     slots"
+                        .into(),
+                ));
+            }
+            self.reduce = Some(reduce);
         }
         match &mut self.reduce {
             Some(reduce) => reduce.step(deck),

@@ -1,6 +1,7 @@
 //! The sum, for everyone or for the root.
 //!
-//! Each rank brings one or more columns: sums of complete subtrees of the lane tree, over all elements. Three ways on one host, and a fourth between hosts, for much (see `spread`):
+//! Each rank brings one or more columns: sums of complete subtrees of the lane tree, over all elements. Three ways
+//! on one host, and a fourth between hosts, for much (see `spread`):
 //! - flat, for little: everyone reads all columns and sums for itself; all meet once.
 //! - owned, for much: in every turn each rank sums one slice for all; all meet twice a turn.
 //! - in place, for much that lies in the arena: each rank sums its slice of the whole and writes it to everyone.
@@ -17,6 +18,8 @@ use crate::numerics::{DType, Finish, Input, Node, Op, Program, root};
 const GRAIN: usize = 64;
 /// In place, slices begin at multiples of this many elements: no two ranks write one page.
 const PAGE_GRAIN: usize = 4096;
+/// In place, a member shows after so many elements that it lives: gigabytes take seconds.
+const PIECE: usize = 1 << 24;
 
 /// Who gets the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +150,16 @@ impl Reduce {
     fn room(&self, deck: &Deck<'_>) -> usize {
         let widest = self.shape.sizes.iter().map(|sizes| sizes.iter().sum::<usize>());
         let bytes = widest.max().unwrap_or(0) + self.dtype.size();
-        deck.room() / bytes / GRAIN * GRAIN
+        match deck.room() / bytes {
+            // Many columns in a small slot: rather a slow turn than none.
+            few @ 0..GRAIN => few,
+            room => room / GRAIN * GRAIN,
+        }
+    }
+
+    /// Whether a slot takes at least one element of every column.
+    pub fn fits(&self, deck: &Deck<'_>) -> bool {
+        self.room(deck) > 0
     }
 
     fn chunk(&self, room: usize) -> usize {
@@ -268,7 +280,14 @@ impl Reduce {
 
     fn sum_in_place(&self, deck: &Deck<'_>, buffers: &[*mut u8]) {
         let own = slice(self.count, deck.ranks, deck.me, PAGE_GRAIN);
-        let start = own.start * self.dtype.size();
+        for first in own.clone().step_by(PIECE) {
+            self.sum_piece(buffers, first..own.end.min(first + PIECE));
+            deck.segment.beat();
+        }
+    }
+
+    fn sum_piece(&self, buffers: &[*mut u8], piece: Range<usize>) {
+        let start = piece.start * self.dtype.size();
         let inputs: Vec<_> = buffers
             .iter()
             .map(|buffer| buffer.wrapping_add(start).cast_const())
@@ -280,14 +299,14 @@ impl Reduce {
             .map(|(_, buffer)| buffer.wrapping_add(start))
             .collect();
         // SAFETY: all buffers lie in the arena and belong to this call on all ranks; slices do not overlap.
-        unsafe { self.shape.whole.run(&inputs, &outputs, own.len()) };
+        unsafe { self.shape.whole.run(&inputs, &outputs, piece.len()) };
     }
 
     fn begin(&mut self, deck: &mut Deck<'_>, room: usize) -> Result<Step, CollectiveError> {
         let columns: usize = self.shape.sizes.iter().flatten().sum();
         if columns * self.count <= deck.flat && self.count <= room {
             // Close together, since all of it may go to other hosts.
-            let (room, mine) = (self.flat_room(), &self.shape.sizes[deck.me]);
+            let (room, mine) = (self.flat_room(room), &self.shape.sizes[deck.me]);
             deck.turn_over(Posted::Front(
                 (self.dtype.size() + mine.iter().sum::<usize>()) * room,
             ));
@@ -308,8 +327,8 @@ impl Reduce {
         Ok(self.next_turn(deck, room))
     }
 
-    fn flat_room(&self) -> usize {
-        self.count.next_multiple_of(GRAIN)
+    fn flat_room(&self, room: usize) -> usize {
+        self.count.next_multiple_of(GRAIN).min(room)
     }
 
     fn take_sum(&mut self) -> Sum {
@@ -347,7 +366,7 @@ impl Exchange for Reduce {
                 }
             }
             Stage::Flat => {
-                self.sum_all(deck, self.flat_room());
+                self.sum_all(deck, self.flat_room(room));
                 Step::Done
             }
             Stage::Posted => {

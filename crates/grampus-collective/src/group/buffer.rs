@@ -33,8 +33,9 @@ impl SharedBytes {
     pub(crate) fn take(segment: Arc<Segment>, len: usize) -> Result<Self, CollectiveError> {
         let arena = segment.arena()?;
         // Begins elsewhere in its page than the buffers of others: see [`skew`].
-        let (skew, whole) = (skew(segment.me()), len + skew(segment.me()));
-        let offset = arena.take(whole, segment.taken())?;
+        let skew = skew(segment.me());
+        let whole = len.saturating_add(skew);
+        let offset = arena.take(whole)?;
         let start = arena
             .at(offset + skew, len)
             .ok_or_else(|| CollectiveError::System("shared memory is smaller than announced".into()))?;
@@ -65,7 +66,10 @@ impl SharedBytes {
 
 impl Drop for SharedBytes {
     fn drop(&mut self) {
-        if let Ok(arena) = self.segment.arena() {
+        // The pages are the parent's also where this process was forked from it.
+        if !self.segment.is_inherited()
+            && let Ok(arena) = self.segment.arena()
+        {
             arena.give_back(self.offset, self.whole);
         }
     }

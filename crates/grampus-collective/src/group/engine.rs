@@ -37,6 +37,9 @@ pub(crate) struct Engine {
     bell: Mutex<bool>,
     rung: Condvar,
     closing: AtomicBool,
+    /// Waiting threads that have given up. Whichever call is on its way then ends the group, be it theirs or one
+    /// before it.
+    giving_up: AtomicUsize,
 }
 
 impl Engine {
@@ -51,6 +54,7 @@ impl Engine {
             bell: Mutex::new(false),
             rung: Condvar::new(),
             closing: AtomicBool::new(false),
+            giving_up: AtomicUsize::new(0),
         }
     }
 
@@ -63,10 +67,10 @@ impl Engine {
         if self.pending.load(Ordering::Acquire) == 0
             && let Some(mut seat) = self.try_seat()
         {
-            return seat
-                .runner
-                .drive(&mut running, Patience::Until(gives_up))
-                .map(drop);
+            let driven = seat.runner.drive(&mut running, Patience::Until(gives_up));
+            drop(seat);
+            self.pass_on();
+            return driven.map(drop);
         }
         let ticket = self.enqueue(running, Box::new(()));
         self.wait(&ticket, gives_up)
@@ -78,28 +82,31 @@ impl Engine {
         if let Some(mut seat) = self.try_seat() {
             self.drive(&mut seat, Patience::Brief, None);
         }
-        if ticket.outcome().is_none() {
-            self.ring();
-        }
+        self.pass_on();
         ticket
     }
 
     /// Waits for a call, driving it where nobody else does.
     pub fn wait(&self, ticket: &Ticket, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
         let mut told = false;
-        loop {
+        let outcome = loop {
             if let Some(outcome) = ticket.outcome() {
-                return outcome;
+                break outcome;
             }
             if let Some(mut seat) = self.try_seat() {
                 self.drive(&mut seat, Patience::Until(gives_up), Some(ticket));
             } else if let Some(outcome) = ticket.wait(LOOK) {
-                return outcome;
+                break outcome;
             } else if !told && gives_up() {
-                ticket.give_up();
+                self.giving_up.fetch_add(1, Ordering::AcqRel);
                 told = true;
             }
+        };
+        if told {
+            self.giving_up.fetch_sub(1, Ordering::AcqRel);
         }
+        self.pass_on();
+        outcome
     }
 
     /// The group's own thread: drives what was started, and shows that the process lives.
@@ -116,8 +123,10 @@ impl Engine {
                 .unwrap_or_else(PoisonError::into_inner);
             *bell = false;
             drop(bell);
-            if self.pending.load(Ordering::Acquire) > 0 {
-                let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+            // Never waits for the seat, which may take long: whoever leaves it with calls pending rings.
+            if self.pending.load(Ordering::Acquire) > 0
+                && let Some(mut seat) = self.try_seat()
+            {
                 self.drive(
                     &mut seat,
                     Patience::Until(&|| self.closing.load(Ordering::Acquire)),
@@ -156,6 +165,13 @@ impl Engine {
         ticket
     }
 
+    /// Calls the group's own thread where others left calls behind.
+    fn pass_on(&self) {
+        if self.pending.load(Ordering::Acquire) > 0 {
+            self.ring();
+        }
+    }
+
     fn ring(&self) {
         *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.rung.notify_one();
@@ -174,12 +190,11 @@ impl Engine {
         while last.is_none_or(|ticket| ticket.outcome().is_none()) && self.next(seat) {
             let Seat { runner, current } = &mut *seat;
             let Some(entry) = current else { return };
-            let ticket = &entry.ticket;
             let driven = match patience {
                 Patience::Brief => runner.drive(&mut entry.running, Patience::Brief),
                 Patience::Until(gives_up) => runner.drive(
                     &mut entry.running,
-                    Patience::Until(&|| gives_up() || ticket.given_up()),
+                    Patience::Until(&|| gives_up() || self.giving_up.load(Ordering::Acquire) > 0),
                 ),
             };
             match driven {

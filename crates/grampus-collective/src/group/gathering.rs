@@ -15,8 +15,15 @@ const RETRY: Duration = Duration::from_millis(3);
 
 #[derive(Serialize, Deserialize)]
 enum Message {
-    Hello { rank: u32 },
-    Memory { members: u32, ranks: u32, slot: u64 },
+    Hello {
+        rank: u32,
+    },
+    Memory {
+        members: u32,
+        ranks: u32,
+        slot: u64,
+        flat: u64,
+    },
     Mapped,
     Go,
 }
@@ -82,6 +89,7 @@ impl Gathering<'_> {
                 members: members as u32,
                 ranks: self.roster.size() as u32,
                 slot: layout.slot_bytes() as u64,
+                flat: self.settings.flat as u64,
             };
             link.sender
                 .send(Frame::message(&message)?.with_memory(memory.clone()))
@@ -110,26 +118,49 @@ impl Gathering<'_> {
             .await?;
         let frame = link.receiver.recv().await?;
         let frame = frame.ok_or_else(|| super::lobby::form("the group was given up".into()))?;
-        let (Message::Memory { members, ranks, slot }, Some(memory)) = (frame.read()?, frame.memory) else {
+        let (
+            Message::Memory {
+                members,
+                ranks,
+                slot,
+                flat,
+            },
+            Some(memory),
+        ) = (frame.read()?, frame.memory)
+        else {
             return Err(super::lobby::form(
                 "the group's first member sent no memory".into(),
             ));
         };
-        if (members as usize, ranks as usize) != (locals.len(), roster.size()) {
-            return Err(super::lobby::form(format!(
-                "{} forms a group of {ranks} with {members} on this host, this rank one of {} with {}: give all \
-                 the same cards",
-                roster.name(locals[0]),
-                roster.size(),
-                locals.len()
-            )));
-        }
+        self.agree((members as usize, ranks as usize), flat as usize)?;
         let layout = Layout::new(members as usize, ranks as usize, slot as usize);
         let segment = Segment::join(memory, layout, roster.topology.seat(roster.me))?;
         link.sender.send(Frame::message(&Message::Mapped)?).await?;
         hear(&mut link).await?;
         link.close().await;
         Ok(segment)
+    }
+
+    /// That this rank and the first speak of the same group and go the same ways.
+    fn agree(&self, (members, ranks): (usize, usize), flat: usize) -> Result<(), CollectiveError> {
+        let locals = self.roster.topology.locals();
+        let leader = self.roster.name(locals[0]);
+        if (members, ranks) != (locals.len(), self.roster.size()) {
+            return Err(super::lobby::form(format!(
+                "{leader} forms a group of {ranks} with {members} on this host, this rank one of {} with {}: give all \
+                 the same cards",
+                self.roster.size(),
+                locals.len()
+            )));
+        }
+        // Which way a sum takes depends on it: members that differ would read what nobody wrote.
+        if flat != self.settings.flat {
+            return Err(super::lobby::form(format!(
+                "{leader} sums up to {flat} bytes flat, this rank up to {}: give all the same settings",
+                self.settings.flat
+            )));
+        }
+        Ok(())
     }
 
     async fn reach(&self, leader: usize, limits: &Limits) -> Result<Link, CollectiveError> {

@@ -72,7 +72,11 @@ impl<B> Handle<B> {
 impl<B> Drop for Handle<B> {
     /// The buffer must outlive the call: waits for its end.
     fn drop(&mut self) {
-        if self.buffer.is_some() {
+        let group = self.raw.group.as_ref();
+        if group.is_some_and(|group| group.segment.is_inherited()) {
+            // The call runs on in the parent.
+            std::mem::forget(self.buffer.take());
+        } else if self.buffer.is_some() {
             let _ = self.raw.wait(&|| false);
         }
     }

@@ -113,7 +113,9 @@ impl Group {
 
     /// A buffer in shared memory that is reduced without a copy.
     pub fn shared<T: Element>(&self, count: usize) -> Result<SharedBuffer<T>, CollectiveError> {
-        Ok(SharedBuffer::new(self.shared_bytes(count * size_of::<T>())?))
+        // A product that overflows is more than any host has, and refused as such.
+        let bytes = count.saturating_mul(size_of::<T>());
+        Ok(SharedBuffer::new(self.shared_bytes(bytes)?))
     }
 
     /// Bytes in shared memory, for front ends that hold buffers of other languages.
@@ -202,6 +204,11 @@ impl Group {
 
     fn plan(&self, request: Request) -> Result<Running<Work>, CollectiveError> {
         let inner = &*self.inner;
+        if inner.segment.is_inherited() {
+            return Err(CollectiveError::Argument(
+                "this process was forked from a member of the group: form a group of its own".into(),
+            ));
+        }
         let call = request.call(inner.roster.me);
         let place = request
             .in_place()
@@ -236,6 +243,11 @@ impl Inner {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        if self.inner.segment.is_inherited() {
+            // The parent is still in the group, and its thread is not here.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         let block = self.inner.segment.block(self.inner.segment.me());
         block.left.store(1, Ordering::Release);
         self.inner.engine.close();

@@ -12,6 +12,9 @@ use crate::{CollectiveError, Loss, Settings};
 
 /// How long a sleeper sleeps before it looks at the others' health.
 pub(super) const NAP: Duration = Duration::from_millis(20);
+/// What a nap counts where this process stood still itself, such as with a job that is suspended: that is nobody else's
+/// fault.
+const LONGEST_NAP: Duration = Duration::from_millis(100);
 /// How often a member without a core of its own lets others run before it sleeps.
 const YIELDS: u32 = 16;
 
@@ -36,8 +39,10 @@ pub(crate) struct Pace {
     phase: u32,
     /// Members before this one have been seen at the meeting.
     cursor: usize,
-    /// When the present wait became long.
-    since: Option<Duration>,
+    /// How long this member has slept and looked at the meeting.
+    watched: Duration,
+    /// The same since it last stood still itself.
+    awake: Duration,
 }
 
 impl Pace {
@@ -51,7 +56,8 @@ impl Pace {
             settings,
             phase: 0,
             cursor: 0,
-            since: None,
+            watched: Duration::ZERO,
+            awake: Duration::ZERO,
         }
     }
 
@@ -64,7 +70,7 @@ impl Pace {
     pub fn arrive(&mut self, call: &Call, place: u64) {
         self.phase = self.phase.wrapping_add(1);
         self.cursor = 0;
-        self.since = None;
+        (self.watched, self.awake) = (Duration::ZERO, Duration::ZERO);
         let block = self.segment.block(self.segment.me());
         let line = &block.lines[self.phase as usize & 1];
         line.say(call, place);
@@ -118,17 +124,18 @@ impl Pace {
     }
 
     fn sleep(&mut self, call: &Call, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
-        let since = *self.since.get_or_insert_with(monotonic);
+        let before = monotonic();
         let block = self.segment.block(self.cursor);
         let line = self.segment.line(self.cursor, self.phase);
         sleep_until(&line.word, &block.sleepers, self.phase, NAP);
         self.segment.beat();
+        self.watch(monotonic().saturating_sub(before));
         if self.there(self.cursor) {
             return Ok(());
         }
         self.check()?;
-        if let Some(how) = self.loss(since) {
-            let lost = self.lost(self.cursor, how, call);
+        if let Some((member, how)) = self.loss() {
+            let lost = self.lost(member, how, call);
             return Err(self.end(lost));
         }
         if gives_up() {
@@ -137,6 +144,16 @@ impl Pace {
             return Err(self.end(CollectiveError::GaveUp { rank, during }));
         }
         Ok(())
+    }
+
+    fn watch(&mut self, slept: Duration) {
+        if slept > LONGEST_NAP.max(self.settings.silence / 4) {
+            self.watched += LONGEST_NAP;
+            self.awake = Duration::ZERO;
+        } else {
+            self.watched += slept;
+            self.awake += slept;
+        }
     }
 
     /// The cause that ended the group, if something did.
@@ -159,9 +176,15 @@ impl Pace {
         }
     }
 
-    /// Whether the missing member will never come.
-    fn loss(&self, since: Duration) -> Option<Loss> {
-        let member = self.cursor;
+    /// Who of the missing will never come. All of them are looked at: the first may only take its time while another
+    /// is gone.
+    fn loss(&self) -> Option<(usize, Loss)> {
+        (self.cursor..self.locals)
+            .filter(|member| !self.there(*member))
+            .find_map(|member| Some((member, self.loss_of(member)?)))
+    }
+
+    fn loss_of(&self, member: usize) -> Option<Loss> {
         let block = self.segment.block(member);
         if block.left.load(Ordering::Acquire) != 0 && !self.there(member) {
             return Some(Loss::Left);
@@ -170,10 +193,12 @@ impl Pace {
         if !self.segment.lives(member) {
             return (!self.there(member)).then_some(Loss::Died);
         }
-        if self.segment.last_seen(member) > self.settings.silence {
+        // Whoever has just begun to look cannot tell: when a job goes on after it was suspended, all were silent.
+        let silence = self.settings.silence;
+        if self.segment.last_seen(member) > silence && self.awake > silence / 2 {
             return Some(Loss::Silent);
         }
-        (monotonic().saturating_sub(since) > self.settings.deadline).then_some(Loss::Late)
+        (self.watched > self.settings.deadline).then_some(Loss::Late)
     }
 
     fn lost(&self, member: usize, how: Loss, call: &Call) -> CollectiveError {
@@ -189,7 +214,11 @@ impl Pace {
 
     /// Ends the group for all members of this host; the cause that they all get.
     pub fn end(&self, cause: CollectiveError) -> CollectiveError {
-        let cause = self.segment.fault().set(cause);
+        let cause = if self.segment.fault().set(&cause) {
+            cause
+        } else {
+            self.check().err().unwrap_or(cause)
+        };
         for member in 0..self.locals {
             for line in &self.segment.block(member).lines {
                 line.word.wake();

@@ -16,6 +16,9 @@ use crate::{CollectiveError, Loss, Settings};
 /// How often a caller without patience looks at the connections.
 const GLANCES: u32 = 16;
 
+/// Every so many meetings a member shows that it lives, also where it never has to sleep.
+const BEAT: u32 = 64;
+
 /// A call on its way.
 pub(crate) struct Running<E> {
     pub exchange: E,
@@ -86,9 +89,20 @@ impl Runner {
         match &driven {
             Ok(true) => self.calls += 1,
             Ok(false) => {}
-            Err(error) => self.end(&running.call, error.clone()),
+            Err(error) => {
+                self.end(&running.call, error.clone());
+                self.detach(running);
+            }
         }
         driven
+    }
+
+    /// A buffer that others write to belongs to the caller again, who may use it for something else.
+    fn detach<E>(&self, running: &Running<E>) {
+        let bytes = running.call.count as usize * running.call.dtype.size();
+        if let (Some(offset), Ok(arena)) = (running.place.checked_sub(1), self.segment.arena()) {
+            arena.detach(offset as usize, bytes);
+        }
     }
 
     /// Shows other hosts that this process lives, while nothing is called.
@@ -141,9 +155,12 @@ impl Runner {
                 Ok(step) => step,
                 Err(error) => return Err(self.pace.end(error)),
             };
-            // A group that has ended must not look as if this member waited for the others.
-            self.pace.check()?;
             self.since = None;
+            // A group that has ended must not look as if this member waited for the others. A call that is through
+            // stays so: it may be through for them, too.
+            if step != Step::Done {
+                self.pace.check()?;
+            }
             match step {
                 Step::Done => return Ok(true),
                 Step::Meet if !deck_is_one_host(&self.roster) => {
@@ -157,6 +174,9 @@ impl Runner {
     }
 
     fn arrive<E>(&mut self, running: &mut Running<E>) {
+        if self.pace.phase().is_multiple_of(BEAT) {
+            self.segment.beat();
+        }
         self.pace.arrive(&running.call, running.place);
         running.waits = Waits::Members;
     }

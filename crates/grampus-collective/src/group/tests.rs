@@ -73,10 +73,7 @@ fn sums_have_the_bits_of_one_host() {
             let one = on_hosts(&vec![1; ranks], settings(), sum);
             let several = on_hosts(places, settings(), sum);
             for (rank, sums) in several.iter().enumerate() {
-                assert!(
-                    *sums == one[0],
-                    "{count} elements at {places:?}, rank {rank}"
-                );
+                assert!(*sums == one[0], "{count} elements at {places:?}, rank {rank}");
             }
         }
     }

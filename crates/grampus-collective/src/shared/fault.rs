@@ -23,22 +23,22 @@ impl Fault {
         self.state.load(Ordering::Acquire) != EMPTY
     }
 
-    /// Writes the cause, unless there is one; returns what stands there.
-    pub fn set(&self, cause: CollectiveError) -> CollectiveError {
+    /// Writes the cause; false where another was first, which may still be writing.
+    pub fn set(&self, cause: &CollectiveError) -> bool {
         if self
             .state
             .compare_exchange(EMPTY, WRITING, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
         {
-            return self.get().unwrap_or(cause);
+            return false;
         }
-        let text = encode(&cause);
+        let text = encode(cause);
         for (place, byte) in self.bytes.iter().zip(&text) {
             place.store(*byte, Ordering::Relaxed);
         }
         self.len.store(text.len() as u32, Ordering::Relaxed);
         self.state.store(WRITTEN, Ordering::Release);
-        cause
+        true
     }
 
     /// The cause, once it is written whole.

@@ -3,6 +3,8 @@
 const PAGE: usize = 4096;
 /// Two cache lines: neighbours are fetched in pairs.
 const BLOCK: usize = 256;
+/// A slot holds at least this much for every rank: sizes, or one element of any type.
+const LEAST: usize = 16;
 
 /// Offsets into a segment: a page for all, a block per local member, the slots of all ranks twice over, the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +20,13 @@ impl Layout {
         Self {
             members,
             ranks,
-            slot: slot.next_multiple_of(PAGE),
+            slot: slot.max(LEAST * ranks).next_multiple_of(PAGE),
         }
+    }
+
+    /// Members on this host.
+    pub fn members(self) -> usize {
+        self.members
     }
 
     /// Bytes of one slot.

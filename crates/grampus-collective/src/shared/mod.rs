@@ -2,9 +2,12 @@
 
 mod arena;
 mod fault;
+mod fork;
 mod futex;
 mod layout;
 mod line;
+#[cfg(test)]
+mod model;
 mod presence;
 mod segment;
 pub mod word;

@@ -1,7 +1,7 @@
 //! The shared memory of a group on one host, as one member sees it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use grampus_net::Memory;
@@ -9,14 +9,17 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::time::ClockId;
 
 use super::fault::Fault;
+use super::fork::Owner;
 use super::line::{Block, Line};
 use super::{Arena, Layout, presence};
 use crate::CollectiveError;
 
+/// The most that a process can map, with room for the rest: half of what 47 bits address.
+const ADDRESSES: u64 = 1 << 46;
+
 /// What stands at the start of a segment.
 #[repr(C, align(64))]
 struct Front {
-    taken: AtomicU64,
     fault: Fault,
 }
 
@@ -27,10 +30,12 @@ pub(crate) struct Segment {
     memory: Memory,
     layout: Layout,
     me: usize,
+    owner: Owner,
 }
 
 impl Segment {
-    /// New memory for a group. The arena is as large as the host's memory, and takes none of it before it is used.
+    /// New memory for a group. The arena has as much room for each member as the host has memory, and takes none of it
+    /// before it is used.
     pub fn create(layout: Layout) -> Result<Memory, CollectiveError> {
         let info = rustix::system::sysinfo();
         let host = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
@@ -38,7 +43,8 @@ impl Segment {
             .current
             .unwrap_or(u64::MAX);
         let fixed = layout.arena() as u64;
-        Ok(Memory::create_shared((fixed + host).min(largest).max(fixed))?)
+        let arena = host.saturating_mul(layout.members() as u64).min(ADDRESSES);
+        Ok(Memory::create_shared((fixed + arena).min(largest).max(fixed))?)
     }
 
     /// Maps the memory as local member `me` and shows that this process lives.
@@ -61,12 +67,18 @@ impl Segment {
             memory,
             layout,
             me,
+            owner: Owner::here(),
         };
         presence::appear(segment.memory.fd(), me)?;
         let block = segment.block(me);
         block.process.store(this_process(), Ordering::Relaxed);
         segment.beat();
         Ok(segment)
+    }
+
+    /// Whether this process was forked from the member: all of it is still the parent's then.
+    pub fn is_inherited(&self) -> bool {
+        self.owner.is_parent()
     }
 
     /// Which local member this is.
@@ -123,18 +135,14 @@ impl Segment {
         if let Some(arena) = self.arena.get() {
             return Ok(arena);
         }
-        let arena = Arena::map(&self.memory, self.layout.arena() as u64)?;
+        let start = self.layout.arena() as u64;
+        let arena = Arena::map(&self.memory, start, self.me, self.layout.members())?;
         Ok(self.arena.get_or_init(|| arena))
     }
 
     /// The offset of a buffer, where it lies in the arena.
     pub fn place_of(&self, buffer: *const u8, len: usize) -> Option<usize> {
         self.arena.get()?.offset_of(buffer, len)
-    }
-
-    /// Bytes of the arena that are taken, counted by all members together.
-    pub fn taken(&self) -> &AtomicU64 {
-        &self.front().taken
     }
 
     fn front(&self) -> &Front {

@@ -2,7 +2,7 @@
 //!
 //! A word only grows (modulo 2³²). Whoever waits for it spins first; then it counts itself as a sleeper and sleeps
 //! on the word. Whoever moves the word looks for sleepers afterwards. Both sides have a full fence between their
-//! write and their look, so that one of them sees the other: no wake-up is lost. `tests/model.rs` checks this.
+//! write and their look, so that one of them sees the other: no wake-up is lost. `model.rs` checks this.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
