@@ -19,7 +19,7 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-rust test-python check fuzz docs lock clean
+.PHONY: help demo test test-rust test-python test-torch check fuzz docs lock clean
 .PHONY: bench bench-collective bench-ddp bench-instructions
 
 help: ## show this list
@@ -35,6 +35,11 @@ test-rust: ## run the Rust tests and the examples in the Rust documentation
 
 test-python: $(NATIVE) ## run the Python tests
 	$(PY) -m pytest tests
+
+# torch is too big for the environment of the other tests; what runs tests comes from there all the same.
+test-torch: $(BENCH_WHEEL) $(NATIVE) ## run the tests of the torch backend with the benchmarks' torch
+	PYTHONPATH=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		.venv-bench/bin/python -m pytest tests/test_torch_backend.py
 
 check: $(NATIVE) ## format, lints, layering, sizes and types, cheapest first
 	cargo metadata --locked --format-version 1 > target/metadata.json

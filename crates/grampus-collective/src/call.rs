@@ -108,8 +108,16 @@ pub struct Call {
 }
 
 impl Call {
+    /// The count of a member that takes part in a call over lanes and has none.
+    pub(crate) const NO_LANES: u64 = u64::MAX;
+
     /// Whether two members mean the same.
     pub(crate) fn agrees(&self, other: &Self) -> bool {
+        if self.count == Self::NO_LANES || other.count == Self::NO_LANES {
+            // Without a lane there is no type either; the operation and its number must be equal.
+            let bare = |call: &Self| (call.kind, call.op, call.number);
+            return bare(self) == bare(other);
+        }
         let counts = self.count == other.count || self.kind.has_parts() || self.kind == Kind::AllToAll;
         counts && Self { count: 0, ..*self } == Self { count: 0, ..*other }
     }
@@ -127,6 +135,9 @@ impl fmt::Display for Call {
         f.write_str(kind.name())?;
         if kind.reduces() {
             write!(f, "({op})")?;
+        }
+        if *count == Self::NO_LANES {
+            return f.write_str(" without a lane");
         }
         if *kind != Kind::Barrier {
             write!(f, " of {count} {dtype}")?;

@@ -167,6 +167,11 @@ impl Request {
                 op: *op,
                 ..plain(Kind::AllReduce, *dtype, buffer.1)
             },
+            Self::AllReduceLanes { op, lanes, .. } if lanes.is_empty() => Call {
+                op: *op,
+                count: Call::NO_LANES,
+                ..plain(Kind::AllReduceLanes, DType::U8, 0)
+            },
             Self::AllReduceLanes { dtype, op, count, .. } => Call {
                 op: *op,
                 ..plain(Kind::AllReduceLanes, *dtype, *count)

@@ -11,6 +11,9 @@ use crate::call::Call;
 use crate::exchange::Place;
 use crate::shared::monotonic;
 
+/// How long after a connection ended its peer may still be telling why on another.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
 /// The streams with each peer. Sums never wait behind what has yet to be summed, and the news of an end behind
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +57,10 @@ enum Out {
 
 struct Lane {
     wire: Wire,
+    control: bool,
     out: VecDeque<(Out, usize)>,
+    /// The wire has handed all that it took to the kernel.
+    flushed: bool,
     head: [u8; Head::BYTES],
     /// Bytes of the head that have come.
     begun: usize,
@@ -66,6 +72,8 @@ struct Lane {
     whole: bool,
     /// What is told on the control stream.
     told: Vec<u8>,
+    /// When the other end was seen to be closed, and whether in good order.
+    closed: Option<(Duration, bool)>,
 }
 
 struct Peer {
@@ -82,9 +90,11 @@ pub(crate) struct Post {
 impl Post {
     /// `wires` are those of each rank, one per stream.
     pub fn new(wires: Vec<(usize, [Wire; 3])>) -> Self {
-        let lane = |wire| Lane {
+        let lane = |(stream, wire)| Lane {
             wire,
+            control: stream == Stream::Control,
             out: VecDeque::new(),
+            flushed: true,
             head: [0; Head::BYTES],
             begun: 0,
             current: None,
@@ -92,10 +102,11 @@ impl Post {
             got: 0,
             whole: true,
             told: Vec::new(),
+            closed: None,
         };
         let peer = |(rank, wires): (usize, [Wire; 3])| Peer {
             rank,
-            lanes: wires.map(lane),
+            lanes: pair(wires).map(lane),
             seen: monotonic(),
         };
         Self {
@@ -137,8 +148,9 @@ impl Post {
 
     /// Everything was sent and everything has come.
     pub fn is_quiet(&self) -> bool {
-        let quiet = |lane: &Lane| lane.whole && lane.out.is_empty();
-        self.peers.iter().all(|peer| peer.lanes.iter().all(quiet))
+        self.peers
+            .iter()
+            .all(|peer| peer.lanes.iter().all(|lane| !lane.is_busy()))
     }
 
     /// Moves what can be moved now; true where something moved.
@@ -151,6 +163,15 @@ impl Post {
                     peer.seen = monotonic();
                 }
                 moved |= came | lane.give_out().map_err(|fault| fault.of(peer.rank))?;
+                if let Some((at, left)) = lane.closed
+                    && lane.is_busy()
+                    && monotonic().saturating_sub(at) > LAST_WORDS
+                {
+                    return Err(Trouble::Gone {
+                        rank: peer.rank,
+                        left,
+                    });
+                }
             }
         }
         Ok(moved)
@@ -160,8 +181,8 @@ impl Post {
     pub fn wait(&self, limit: Duration) -> Result<(), Trouble> {
         let want = |lane: &Lane| Ready {
             // A head that nobody asked for yet waits; to look for more would be to look all the time.
-            read: lane.current.is_none() || lane.expect.is_some(),
-            write: !lane.out.is_empty(),
+            read: lane.closed.is_none() && (lane.current.is_none() || lane.expect.is_some()),
+            write: lane.closed.is_none() && !lane.out.is_empty(),
         };
         let wires: Vec<(&Wire, Ready)> = self
             .peers
@@ -176,7 +197,7 @@ impl Post {
     /// silent for longest.
     pub fn awaited(&self) -> Option<(usize, Duration)> {
         let now = monotonic();
-        let busy = |peer: &&Peer| peer.lanes.iter().any(|lane| !lane.whole || !lane.out.is_empty());
+        let busy = |peer: &&Peer| peer.lanes.iter().any(Lane::is_busy);
         let silence = |peer: &Peer| (peer.rank, now.saturating_sub(peer.seen));
         self.peers
             .iter()
@@ -191,8 +212,8 @@ impl Post {
         peer.map_or(Duration::ZERO, |peer| monotonic().saturating_sub(peer.seen))
     }
 
-    /// Shows all peers that this process lives, and takes in what they say.
-    pub fn beat(&mut self, call: &Call) -> Result<(), Trouble> {
+    /// Shows all peers that this process lives, with the next [`Post::pump`].
+    pub fn beat(&mut self, call: &Call) {
         for peer in &mut self.peers {
             let control = &mut peer.lanes[Stream::Control as usize];
             // Whoever does not read needs no more of it.
@@ -205,7 +226,6 @@ impl Post {
                 control.out.push_back((Out::Owned(head.encode().to_vec()), 0));
             }
         }
-        self.pump().map(drop)
     }
 
     /// Forgets memory that was lent, and tells all peers why the group ended.
@@ -247,10 +267,6 @@ enum Fault {
 impl Fault {
     fn of(self, rank: usize) -> Trouble {
         match self {
-            Self::Net(NetError::Closed { when, .. }) => Trouble::Gone {
-                rank,
-                left: when == "in order",
-            },
             Self::Net(_) => Trouble::Gone { rank, left: false },
             Self::Differs(call) => Trouble::Differs { rank, call },
             Self::Told(cause) => Trouble::Told(cause),
@@ -266,12 +282,33 @@ impl From<NetError> for Fault {
 }
 
 impl Lane {
+    /// Something is still to come or to go.
+    fn is_busy(&self) -> bool {
+        // A sign of life that does not get through to a peer that has left is no matter.
+        !self.control && (!self.whole || !self.out.is_empty() || !self.flushed)
+    }
+
     fn take_in(&mut self) -> Result<bool, Fault> {
         let mut moved = false;
-        while self.take_some()? {
-            moved = true;
+        while self.closed.is_none() {
+            match self.take_some() {
+                Ok(true) => moved = true,
+                Ok(false) => break,
+                Err(fault) => self.close(fault)?,
+            }
         }
         Ok(moved)
+    }
+
+    /// A peer may leave when it has all that it needs; whether this side has, too, is for [`Post::pump`] to say.
+    fn close(&mut self, fault: Fault) -> Result<(), Fault> {
+        match fault {
+            Fault::Net(NetError::Closed { when, .. }) => {
+                self.closed = Some((monotonic(), when == "in order"));
+                Ok(())
+            }
+            fault => Err(fault),
+        }
     }
 
     /// One read; false where nothing is there, or nobody asked for it.
@@ -343,25 +380,52 @@ impl Lane {
 
     fn give_out(&mut self) -> Result<bool, Fault> {
         let mut moved = false;
+        if self.closed.is_some() {
+            return Ok(false);
+        }
         while let Some((out, done)) = self.out.front_mut() {
             let bytes = match out {
                 Out::Owned(bytes) => &bytes[*done..],
                 // SAFETY: whoever sends lends the memory until it is sent or abandoned.
                 Out::Lent(from, len) => unsafe { std::slice::from_raw_parts(from.add(*done), *len - *done) },
             };
-            let sent = self.wire.send(bytes)?;
-            if sent == 0 {
-                return Ok(moved);
-            }
+            let sent = match self.wire.send(bytes) {
+                Ok(0) => return Ok(moved),
+                Ok(sent) => sent,
+                Err(error) => return self.close(error.into()).map(|()| moved),
+            };
             moved = true;
             *done += sent;
             if sent == bytes.len() {
                 self.out.pop_front();
             }
         }
-        self.wire.flush()?;
-        Ok(moved)
+        match self.wire.flush() {
+            Ok(flushed) => {
+                let before = std::mem::replace(&mut self.flushed, flushed);
+                Ok(moved || before != flushed)
+            }
+            Err(error) => self.close(error.into()).map(|()| moved),
+        }
     }
+}
+
+impl Drop for Post {
+    /// Peers are told that this member left in good order.
+    fn drop(&mut self) {
+        for lane in self.peers.drain(..).flat_map(|peer| peer.lanes) {
+            lane.wire.close();
+        }
+    }
+}
+
+/// The wires with their streams.
+fn pair([bulk, sums, control]: [Wire; 3]) -> [(Stream, Wire); 3] {
+    [
+        (Stream::Bulk, bulk),
+        (Stream::Sums, sums),
+        (Stream::Control, control),
+    ]
 }
 
 /// Where byte `done` of a message goes, and how many fit there.

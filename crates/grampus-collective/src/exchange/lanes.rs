@@ -7,6 +7,9 @@ use super::{Deck, Exchange, Place, Posted, Receivers, Reduce, Shape, Step};
 use crate::CollectiveError;
 use crate::numerics::{DType, Finish, Input, Node, Op, Program, subtrees};
 
+/// Words before the lanes that a member tells: their number, their type, and the elements of each.
+const HEAD: usize = 4;
+
 pub(crate) struct Lanes {
     dtype: DType,
     op: Op,
@@ -31,32 +34,50 @@ impl Lanes {
     }
 
     fn tell(&self, deck: &Deck<'_>) -> Result<(), CollectiveError> {
-        if (self.mine.len() + 1) * 4 > deck.room() {
+        if (self.mine.len() + HEAD) * 4 > deck.room() {
             return Err(CollectiveError::Argument(format!(
                 "{} lanes are more than one member can drive: use fewer",
                 self.mine.len()
             )));
         }
         let slot = deck.slot(deck.me).cast::<u32>();
+        let count = self.count as u64;
+        let head = [
+            self.mine.len() as u32,
+            self.dtype as u32,
+            count as u32,
+            (count >> 32) as u32,
+        ];
         let lanes = self.mine.iter().map(|(lane, _)| *lane);
-        for (index, value) in std::iter::once(self.mine.len() as u32).chain(lanes).enumerate() {
+        for (index, value) in head.into_iter().chain(lanes).enumerate() {
             // SAFETY: this member's slot is free since the turn began, and large enough.
             unsafe { slot.add(index).write(value) };
         }
         Ok(())
     }
 
-    fn heard(deck: &Deck<'_>) -> Vec<Vec<u32>> {
-        let hear = |rank| {
+    /// The lanes of all ranks. A member that has none learns type and count here.
+    fn hear(&mut self, deck: &Deck<'_>) -> Result<Vec<Vec<u32>>, CollectiveError> {
+        let mut first = None;
+        let mut dealt = Vec::new();
+        for rank in 0..deck.ranks {
             let slot = deck.slot(rank).cast::<u32>();
             // SAFETY: written before the meeting; whoever wrote a length wrote as many lanes.
-            unsafe {
-                (0..slot.read() as usize)
-                    .map(|index| slot.add(1 + index).read())
-                    .collect()
+            let read = |index: usize| unsafe { slot.add(index).read() };
+            let lanes: Vec<u32> = (0..read(0) as usize).map(|index| read(HEAD + index)).collect();
+            let what = (read(1), u64::from(read(2)) | u64::from(read(3)) << 32);
+            if !lanes.is_empty() && *first.get_or_insert(what) != what {
+                return Err(CollectiveError::Lanes(format!(
+                    "rank {rank} passed lanes of another type or length than the ranks before it"
+                )));
             }
-        };
-        (0..deck.ranks).map(hear).collect()
+            dealt.push(lanes);
+        }
+        if let Some((code, count)) = first {
+            self.dtype = DType::from_code(code as u8).unwrap_or(self.dtype);
+            self.count = count as usize;
+        }
+        Ok(dealt)
     }
 
     fn plan(&self, dealt: &[Vec<u32>], me: usize) -> Result<Reduce, CollectiveError> {
@@ -114,13 +135,14 @@ impl Lanes {
 impl Exchange for Lanes {
     fn step(&mut self, deck: &mut Deck<'_>) -> Result<Step, CollectiveError> {
         if !self.told {
-            deck.turn_over(Posted::Front((self.mine.len() + 1) * 4));
+            deck.turn_over(Posted::Front((self.mine.len() + HEAD) * 4));
             self.tell(deck)?;
             self.told = true;
             return Ok(Step::Meet);
         }
         if self.reduce.is_none() {
-            let reduce = self.plan(&Self::heard(deck), deck.me)?;
+            let dealt = self.hear(deck)?;
+            let reduce = self.plan(&dealt, deck.me)?;
             if !reduce.fits(deck) {
                 return Err(CollectiveError::Argument(
                     "a member drives too many lanes that are not neighbours: deal lanes in runs, or use larger \

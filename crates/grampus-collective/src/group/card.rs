@@ -24,12 +24,12 @@ pub struct Card {
 
 impl Card {
     /// A new one for this process.
-    pub(crate) fn new(host: &str, port: u16) -> Result<Self, CollectiveError> {
+    pub(crate) fn new(host: &str, place: u64, port: u16) -> Result<Self, CollectiveError> {
         let mut door = random_key()?.to_hex();
         door.truncate(32);
         Ok(Self {
             host: host.to_owned(),
-            place: place(),
+            place,
             door,
             address: "127.0.0.1".into(),
             port,
@@ -74,7 +74,7 @@ impl Card {
 }
 
 /// One kernel, one network namespace: what sockets without a file can reach.
-fn place() -> u64 {
+pub(super) fn place() -> u64 {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = fs::read_link("/proc/self/ns/net").unwrap_or_default();
     let mut hasher = DefaultHasher::new();

@@ -12,7 +12,7 @@ use super::acceptor::{Acceptor, Door};
 use super::gathering::Gathering;
 use super::mail::Mail;
 use super::roster::Roster;
-use super::{Card, Group};
+use super::{Card, Group, card};
 use crate::across::{Post, Stream, Topology};
 use crate::shared::monotonic;
 use crate::{CollectiveError, Settings};
@@ -49,12 +49,17 @@ pub struct GroupId {
 impl Lobby {
     /// A lobby for the members of a job. `host` is the name of this host, for people.
     pub fn open(job: JobId, key: JobKey, host: &str) -> Result<Self, CollectiveError> {
+        Self::open_at(job, key, host, card::place())
+    }
+
+    /// `place` is what the host is told by.
+    pub(crate) fn open_at(job: JobId, key: JobKey, host: &str, place: u64) -> Result<Self, CollectiveError> {
         let any = |address: IpAddr| Reservation::take(address);
         let port = any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
         Ok(Self(Arc::new(Inner {
             job,
             key,
-            card: Card::new(host, port.port())?,
+            card: Card::new(host, place, port.port())?,
             _port: port,
             acceptor: Mutex::default(),
         })))

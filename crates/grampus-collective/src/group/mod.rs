@@ -13,6 +13,8 @@ mod mirror;
 mod pace;
 mod roster;
 mod runner;
+#[cfg(test)]
+mod tests;
 mod ticket;
 
 use std::any::Any;

@@ -111,7 +111,8 @@ impl Runner {
             return;
         }
         let idle = Request::Barrier.call(self.roster.me);
-        if let Err(trouble) = self.post.beat(&idle) {
+        self.post.beat(&idle);
+        if let Err(trouble) = self.post.pump() {
             let error = self.explain(trouble, &idle);
             let error = self.pace.end(error);
             self.end(&idle, error);
@@ -244,9 +245,7 @@ impl Runner {
         // Not on every wake-up: these looks cost more than the bytes of a short message.
         self.beaten = now;
         self.segment.beat();
-        self.post
-            .beat(call)
-            .map_err(|trouble| self.trouble(trouble, call))?;
+        self.post.beat(call);
         self.pace.check()?;
         if let Some((rank, silence)) = self.post.awaited() {
             let how = if silence > self.settings.silence {

@@ -41,8 +41,8 @@ impl Handle {
         }
     }
 
-    /// Waits without looking for signals, on a thread that gets none; `None` where the call is not through
-    /// after `seconds`, else the text of its error, empty where there is none.
+    /// Waits without looking for signals, on a thread that gets none; whether the call is through after `seconds`.
+    /// Raises its error.
     fn outcome(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let limit = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
         match py.detach(|| self.0.wait_for(limit)) {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use grampus_collective::{Card, GroupId, Settings};
 use grampus_core::{JobKey, JoinString};
+use grampus_net::Security;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::error::raise;
@@ -46,20 +48,33 @@ impl Lobby {
         forming: f64,
     ) -> PyResult<Group> {
         let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.001)).unwrap_or(Duration::MAX);
+        let security = security()?;
         let settings = Settings {
             deadline: seconds(deadline),
             forming: seconds(forming),
+            security,
             ..Settings::default()
         };
         let formed = py.detach(|| {
             let cards: Result<Vec<Card>, _> = cards
                 .iter()
-                .map(|(address, card)| Ok(Card::from_bytes(card)?.at(address)))
+                .map(|(address, card)| Card::from_bytes(card).map(|card| card.at(address)))
                 .collect();
             let id = GroupId { name, generation };
             self.0.form_part(&id, rank, &cards?, &labels, &settings)
         });
         formed.map(Group::new).map_err(|error| raise(py, &error))
+    }
+}
+
+/// What protects bytes between hosts: TLS, unless the environment says that the network can be trusted.
+fn security() -> PyResult<Security> {
+    match std::env::var("GRAMPUS_COLLECTIVE_SECURITY").as_deref() {
+        Err(_) | Ok("" | "tls") => Ok(Security::Tls),
+        Ok("plain") => Ok(Security::Plain),
+        Ok(other) => Err(PyValueError::new_err(format!(
+            "GRAMPUS_COLLECTIVE_SECURITY is {other:?}: set it to tls or plain, equally on all hosts"
+        ))),
     }
 }
 

@@ -1,0 +1,206 @@
+//! Groups over several hosts: members are threads, hosts are told apart by a number, bytes go over real sockets.
+
+use std::time::Duration;
+
+use grampus_core::{JobId, JobKey};
+use half::bf16;
+
+use super::{Card, Group, GroupId, Lobby};
+use crate::numerics::Op;
+use crate::{CollectiveError, Settings};
+
+const PLACES: [&[u64]; 6] = [
+    &[1, 2],
+    &[1, 1, 2, 2],
+    &[1, 2, 3],
+    &[1, 2, 1, 2, 3],
+    &[1, 1, 1, 2],
+    &[7, 7, 8, 8, 8, 9],
+];
+
+fn settings() -> Settings {
+    Settings {
+        forming: Duration::from_secs(20),
+        deadline: Duration::from_secs(20),
+        silence: Duration::from_secs(5),
+        ..Settings::default()
+    }
+}
+
+/// Runs `work` on every member of a group whose ranks are at `places`; what they return, in order of rank.
+fn on_hosts<T: Send>(places: &[u64], settings: Settings, work: impl Fn(Group) -> T + Sync) -> Vec<T> {
+    let open = |place: &u64| {
+        let key = JobKey::from_bytes([3; 32]);
+        Lobby::open_at(JobId(5), key, &format!("host-{place}"), *place).unwrap()
+    };
+    let lobbies: Vec<Lobby> = places.iter().map(open).collect();
+    let cards: Vec<Card> = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
+    let id = GroupId {
+        name: format!("{places:?}"),
+        generation: 1,
+    };
+    std::thread::scope(|scope| {
+        let members: Vec<_> = lobbies
+            .iter()
+            .enumerate()
+            .map(|(rank, lobby)| {
+                let (id, cards, work) = (&id, &cards, &work);
+                scope.spawn(move || work(lobby.form(id, rank, cards, &settings).unwrap()))
+            })
+            .collect();
+        members.into_iter().map(|member| member.join().unwrap()).collect()
+    })
+}
+
+fn value(rank: usize, index: usize) -> f32 {
+    ((rank * 31 + index * 7) % 101) as f32 * 0.013 - 0.5
+}
+
+#[test]
+fn sums_have_the_bits_of_one_host() {
+    for count in [1, 100, 20_000, 700_003] {
+        for places in PLACES {
+            let ranks = places.len();
+            let sum = |group: Group| {
+                let mut buffer: Vec<f32> = (0..count).map(|index| value(group.rank(), index)).collect();
+                group.all_reduce(&mut buffer, Op::Mean).unwrap();
+                let mut halves: Vec<bf16> = (0..count)
+                    .map(|index| bf16::from_f32(value(group.rank(), index)))
+                    .collect();
+                group.all_reduce(&mut halves, Op::Sum).unwrap();
+                (buffer, halves)
+            };
+            let one = on_hosts(&vec![1; ranks], settings(), sum);
+            let several = on_hosts(places, settings(), sum);
+            for (rank, sums) in several.iter().enumerate() {
+                assert!(*sums == one[0], "{count} elements at {places:?}, rank {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn lanes_have_the_bits_of_one_member() {
+    let count = 100_001;
+    let lanes: Vec<Vec<f32>> = (0..8)
+        .map(|lane| (0..count).map(|at| value(lane, at)).collect())
+        .collect();
+    let deal = |members: usize| {
+        let lanes = lanes.clone();
+        move |group: Group| {
+            let mut mine: Vec<(u32, Vec<f32>)> = (0..8)
+                .filter(|lane| (lane * 5 + lane / 3) % members == group.rank())
+                .map(|lane| (lane as u32, lanes[lane].clone()))
+                .collect();
+            let mut views: Vec<(u32, &mut [f32])> = mine
+                .iter_mut()
+                .map(|(lane, buffer)| (*lane, buffer.as_mut_slice()))
+                .collect();
+            group.all_reduce_lanes(&mut views, Op::Sum).unwrap();
+            mine.into_iter().map(|(_, sum)| sum).collect::<Vec<_>>()
+        }
+    };
+    let one = on_hosts(&[1], settings(), deal(1));
+    for places in [&[1_u64, 2][..], &[1, 1, 2], &[1, 2, 1, 2], &[1, 2, 3]] {
+        for (rank, sums) in on_hosts(places, settings(), deal(places.len()))
+            .iter()
+            .enumerate()
+        {
+            for sum in sums {
+                assert!(*sum == one[0][0], "{places:?}, rank {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_else_crosses_hosts() {
+    for places in PLACES {
+        let ranks = places.len();
+        on_hosts(places, settings(), |group| {
+            let me = group.rank();
+            for count in [0_usize, 1, 1000, 300_000] {
+                let mut buffer = vec![me as i32; count];
+                group.broadcast(&mut buffer, 1).unwrap();
+                assert!(buffer.iter().all(|value| *value == 1));
+                let mine = vec![me as i64; count + me];
+                let mut parts: Vec<Vec<i64>> = (0..ranks).map(|rank| vec![-1; count + rank]).collect();
+                let mut views: Vec<&mut [i64]> = parts.iter_mut().map(Vec::as_mut_slice).collect();
+                group.all_gather(&mine, &mut views).unwrap();
+                for (rank, part) in parts.iter().enumerate() {
+                    assert!(part.iter().all(|value| *value == rank as i64));
+                }
+                let sources: Vec<Vec<u8>> = (0..ranks)
+                    .map(|to| vec![(me * 10 + to) as u8; count + to])
+                    .collect();
+                let mut targets: Vec<Vec<u8>> = (0..ranks).map(|_| vec![0; count + me]).collect();
+                let views: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+                let mut into: Vec<&mut [u8]> = targets.iter_mut().map(Vec::as_mut_slice).collect();
+                group.all_to_all(&views, &mut into).unwrap();
+                for (from, part) in targets.iter().enumerate() {
+                    assert!(part.iter().all(|value| *value == (from * 10 + me) as u8));
+                }
+                let whole: Vec<f64> = (0..ranks * count).map(|index| (me + index) as f64).collect();
+                let mut part = vec![0.0; count];
+                group.reduce_scatter(&whole, &mut part, Op::Max).unwrap();
+                for (at, value) in part.iter().enumerate() {
+                    assert_eq!(*value, (ranks - 1 + me * count + at) as f64);
+                }
+                let parts: Vec<Vec<i32>> = (0..ranks).map(|rank| vec![rank as i32; count]).collect();
+                let views: Vec<&[i32]> = parts.iter().map(Vec::as_slice).collect();
+                let mut target = vec![-1; count];
+                let sources = if me == 1 { &views[..] } else { &[] };
+                group.scatter(sources, &mut target, 1).unwrap();
+                assert!(target.iter().all(|value| *value == me as i32));
+                group.barrier().unwrap();
+            }
+            let next = (me + 1) % ranks;
+            let before = (me + ranks - 1) % ranks;
+            let mut letter = [0_u8; 100];
+            if me % 2 == 0 {
+                group.send(&[me as u8; 100], next, 3).unwrap();
+                group.recv(&mut letter, before, 3).unwrap();
+            } else {
+                group.recv(&mut letter, before, 3).unwrap();
+                group.send(&[me as u8; 100], next, 3).unwrap();
+            }
+            assert_eq!(letter, [before as u8; 100]);
+        });
+    }
+}
+
+#[test]
+fn a_difference_is_told_on_all_hosts() {
+    for counts in [[1000, 1001], [300_000, 300_001], [10, 400_000]] {
+        let errors = on_hosts(&[1, 2, 1, 2], settings(), |group| {
+            let count = counts[usize::from(group.rank() == 3)];
+            group.all_reduce(&mut vec![1.0_f32; count], Op::Sum).unwrap_err()
+        });
+        for error in &errors {
+            let CollectiveError::Mismatch { first, second } = error else {
+                panic!("{error}")
+            };
+            assert!(first.rank == 3 || second.rank == 3, "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_is_named_on_all_hosts() {
+    let errors = on_hosts(&[1, 2, 1, 2, 3], settings(), |group| {
+        if group.rank() == 3 {
+            return None;
+        }
+        Some(
+            group
+                .all_reduce(&mut vec![1.0_f32; 500_000], Op::Sum)
+                .unwrap_err(),
+        )
+    });
+    for error in errors.iter().flatten() {
+        let CollectiveError::PeerLost { rank, host, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!((*rank, host.as_str()), (3, "host-2"), "{error}");
+    }
+}

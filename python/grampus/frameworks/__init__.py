@@ -1,0 +1,1 @@
+"""Adapters to frameworks, one file each; none is imported before it is used."""

@@ -1,0 +1,98 @@
+"""Memory of tensors as the core takes it: contiguous, in the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+Tensor = Any
+Buffer = tuple[int, int, int, Any]
+
+# The types that the core can add, with its codes for them. All others it can only move, as bytes.
+CODES = {
+    torch.float32: 0,
+    torch.float64: 1,
+    torch.float16: 2,
+    torch.bfloat16: 3,
+    torch.int8: 4,
+    torch.uint8: 5,
+    torch.int32: 6,
+    torch.int64: 7,
+    torch.bool: 8,
+}
+_BYTES = CODES[torch.uint8]
+
+
+def buffer(host: Tensor) -> Buffer:
+    """The memory of a tensor that a loan has given."""
+    code = CODES.get(host.dtype)
+    if code is None:
+        return host.data_ptr(), host.numel() * host.element_size(), _BYTES, host
+    return host.data_ptr(), host.numel(), code, host
+
+
+def cut(host: Tensor, counts: Sequence[int]) -> list[Buffer]:
+    """Parts of so many elements, one behind the other."""
+    if sum(counts) != host.numel():
+        raise ValueError(
+            f"parts of {list(counts)} elements do not make up the tensor's {host.numel()}: let them fit"
+        )
+    width = host.element_size()
+    code = CODES.get(host.dtype)
+    parts, address = [], host.data_ptr()
+    for count in counts:
+        parts.append(
+            (address, count, code, host) if code is not None else (address, count * width, _BYTES, host)
+        )
+        address += count * width
+    return parts
+
+
+class Loan:
+    """Memory that a call works on: a tensor's own where it is contiguous and in the host, else a copy.
+
+    Tensors of a GPU pass through pinned memory, which torch keeps for the next time. A copy is done when it
+    returns, so nothing depends on which stream or thread is the current one.
+    """
+
+    def __init__(self) -> None:
+        self._copies: list[tuple[Tensor, Tensor]] = []
+
+    def read(self, tensor: Tensor) -> Tensor:
+        """Memory with the values of the tensor."""
+        if tensor.is_cpu and tensor.is_contiguous():
+            return tensor
+        host = _like(tensor)
+        host.copy_(tensor.detach())
+        return host
+
+    def write(self, tensor: Tensor) -> Tensor:
+        """Memory whose values become those of the tensor."""
+        if tensor.is_cpu and tensor.is_contiguous():
+            return tensor
+        host = _like(tensor)
+        self._copies.append((tensor, host))
+        return host
+
+    def change(self, tensor: Tensor) -> Tensor:
+        """Memory with the values of the tensor, which become those of the tensor."""
+        host = self.read(tensor)
+        if host is not tensor:
+            self._copies.append((tensor, host))
+        return host
+
+    def has_copies(self) -> bool:
+        """Whether there is something to give back."""
+        return bool(self._copies)
+
+    def give_back(self) -> None:
+        """Copy to the tensors what was written."""
+        for tensor, host in self._copies:
+            tensor.detach().copy_(host)
+        self._copies.clear()
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
