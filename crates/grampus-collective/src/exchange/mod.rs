@@ -13,6 +13,7 @@ mod norm;
 mod reduce;
 mod reduce_scatter;
 mod scatter;
+mod seal;
 mod spread;
 
 pub(crate) use all_to_all::AllToAll;

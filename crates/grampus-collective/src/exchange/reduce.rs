@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::seal::Seals;
 use super::spread::{Spread, Sum};
 use super::{Deck, Exchange, Place, Posted, Step, copy};
 use crate::CollectiveError;
@@ -99,6 +100,9 @@ pub(crate) struct Reduce {
     count: usize,
     done: usize,
     stage: Stage,
+    /// What this member's slice of each turn held at first: it is read last.
+    seals: Seals,
+    turns: usize,
     /// The way between hosts, where there are several.
     spread: Option<Box<Spread>>,
 }
@@ -142,6 +146,8 @@ impl Reduce {
             count,
             done: 0,
             stage: Stage::Begin,
+            seals: Seals::default(),
+            turns: 0,
             spread: None,
         }
     }
@@ -342,6 +348,19 @@ impl Reduce {
         }
     }
 
+    /// This member's slice of the turn that begins at element `done`, as it lies in the caller's memory.
+    fn own_piece(&self, deck: &Deck<'_>, room: usize, done: usize) -> (Place, usize) {
+        let own = slice(room.min(self.count - done), deck.ranks, deck.me, GRAIN);
+        let size = self.dtype.size();
+        match self.mine.first() {
+            Some(Column {
+                program: None,
+                sources,
+            }) => (Place(sources[0].add((done + own.start) * size)), own.len() * size),
+            _ => (Place(std::ptr::null_mut()), 0),
+        }
+    }
+
     fn next_turn(&mut self, deck: &mut Deck<'_>, room: usize) -> Step {
         deck.turn_over(Posted::NOTHING);
         let own = slice(self.chunk(room), deck.ranks, deck.me, GRAIN);
@@ -355,7 +374,11 @@ impl Exchange for Reduce {
     fn step(&mut self, deck: &mut Deck<'_>) -> Result<Step, CollectiveError> {
         let room = self.room(deck);
         Ok(match self.stage {
-            Stage::Begin => self.begin(deck, room)?,
+            Stage::Begin => {
+                let starts = (0..self.count).step_by(room.max(1));
+                self.seals = Seals::keep(starts.map(|done| self.own_piece(deck, room, done)));
+                self.begin(deck, room)?
+            }
             Stage::Intent => {
                 if let Some(buffers) = self.placed(deck) {
                     self.sum_in_place(deck, &buffers);
@@ -370,6 +393,9 @@ impl Exchange for Reduce {
                 Step::Done
             }
             Stage::Posted => {
+                self.seals
+                    .check(self.turns, self.own_piece(deck, room, self.done))?;
+                self.turns += 1;
                 self.sum_own(deck, room);
                 self.stage = Stage::Summed;
                 Step::MeetHere

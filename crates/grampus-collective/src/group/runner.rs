@@ -139,19 +139,8 @@ impl Runner {
                 continue;
             }
             running.waits = Waits::Nothing;
-            let mut deck = Deck {
-                segment: &self.segment,
-                topology: &self.roster.topology,
-                post: &mut self.post,
-                call: &running.call,
-                ranks: self.roster.size(),
-                me: self.roster.me,
-                flat: self.settings.flat,
-                phase: self.pace.phase(),
-                turn: &mut self.turn,
-                posted: &mut self.posted,
-            };
-            let step = match running.exchange.step(&mut deck) {
+            let Running { exchange, call, .. } = &mut *running;
+            let step = match exchange.step(&mut self.deck(call)) {
                 Ok(step) => step,
                 Err(error) => return Err(self.pace.end(error)),
             };
@@ -163,8 +152,10 @@ impl Runner {
             }
             match step {
                 Step::Done => return Ok(true),
-                Step::Meet if !deck_is_one_host(&self.roster) => {
-                    self.begin_mirror(running);
+                Step::Meet if !self.roster.topology.is_one_host() => {
+                    mirror::begin(&mut self.deck(&running.call));
+                    // Whatever meets next without posting anew has nothing to send.
+                    self.posted = Posted::NOTHING;
                     running.waits = Waits::Slots;
                 }
                 Step::Meet | Step::MeetHere => self.arrive(running),
@@ -181,21 +172,19 @@ impl Runner {
         running.waits = Waits::Members;
     }
 
-    fn begin_mirror<E>(&mut self, running: &Running<E>) {
-        mirror::begin(&mut Deck {
+    fn deck<'a>(&'a mut self, call: &'a Call) -> Deck<'a> {
+        Deck {
             segment: &self.segment,
             topology: &self.roster.topology,
             post: &mut self.post,
-            call: &running.call,
+            call,
             ranks: self.roster.size(),
             me: self.roster.me,
             flat: self.settings.flat,
             phase: self.pace.phase(),
             turn: &mut self.turn,
             posted: &mut self.posted,
-        });
-        // Whatever meets next without posting anew has nothing to send.
-        self.posted = Posted::NOTHING;
+        }
     }
 
     fn is_there<E>(&mut self, running: &Running<E>, patience: Patience<'_>) -> Result<bool, CollectiveError> {
@@ -309,8 +298,4 @@ impl Runner {
             Trouble::System(error) => error.into(),
         }
     }
-}
-
-fn deck_is_one_host(roster: &Roster) -> bool {
-    roster.topology.is_one_host()
 }

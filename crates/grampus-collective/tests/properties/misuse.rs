@@ -475,3 +475,39 @@ fn handles_outlive_their_group() {
         });
     });
 }
+
+/// Debug builds notice that a buffer was changed before its member summed its part, and tell all.
+#[test]
+#[cfg(debug_assertions)]
+fn a_buffer_that_changes_in_flight_is_noticed() {
+    let errors = within(20, || {
+        let changed = std::sync::Barrier::new(2);
+        members(2, Settings::default(), |group| {
+            let mut buffer = vec![1.0_f32; 60_000];
+            let place = buffer.as_mut_ptr();
+            let request = Request::AllReduce {
+                dtype: grampus_collective::DType::F32,
+                op: Op::Sum,
+                buffer: (place.cast(), buffer.len()),
+            };
+            if group.rank() == 1 {
+                changed.wait();
+                return group.all_reduce(&mut buffer, Op::Sum).unwrap_err();
+            }
+            // SAFETY: the buffer lives until the call is through; that it is written meanwhile is the point.
+            let handle = unsafe { group.start_call(request, Box::new(())) }.unwrap();
+            // SAFETY: inside the buffer.
+            unsafe { place.write_volatile(2.0) };
+            changed.wait();
+            handle.wait(&|| false).unwrap_err()
+        })
+    });
+    for error in errors {
+        assert!(
+            error
+                .to_string()
+                .contains("changed while a call on it was on its way"),
+            "{error}"
+        );
+    }
+}
