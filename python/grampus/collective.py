@@ -215,7 +215,8 @@ class Group:
         if any(length < 0 for length in shape):
             raise ValueError(f"there is no array of shape {shape}: lengths count from 0")
         memory = self._native.shared(math.prod(shape) * kind.itemsize)
-        return np.asarray(memory).view(kind).reshape(shape)
+        array: np.ndarray[Any, Any] = np.asarray(memory).view(kind).reshape(shape)
+        return array
 
     def close(self) -> None:
         """Leave the group; calls on their way are given up, and members that call on get `PeerLost`."""
