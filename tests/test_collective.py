@@ -39,6 +39,7 @@ def test_sums_for_one_and_in_parts(workers):
 
 
 def test_lanes_give_equal_bits_whoever_drives_them():
+    """CL-1."""
     dealings = [
         [[0, 1, 2, 3, 4]],
         [[0, 1, 2], [3, 4]],
@@ -53,6 +54,7 @@ def test_lanes_give_equal_bits_whoever_drives_them():
 
 
 def test_the_bits_of_a_norm_do_not_depend_on_the_number_of_workers():
+    """CL-2."""
     gp.init(workers=3)
     found = {value for workers in (1, 2, 3) for value in gp.run(calls.norms, workers=workers)}
     (first,) = {value[0] for value in found}
@@ -219,6 +221,7 @@ def misuse():
 
 
 def test_wrong_arguments_are_told_and_cost_nothing(workers):
+    """CL-12."""
     assert gp.run(misuse) == [({}, 1)] * workers
 
 
@@ -251,6 +254,7 @@ def misuse_by_one():
 
 
 def test_a_wrong_call_of_one_worker_can_be_made_again(workers):
+    """CL-12."""
     assert gp.run(misuse_by_one) == [len(ALONE)] + [0] * (workers - 1)
 
 
@@ -282,6 +286,7 @@ def differ(variant):
 
 @pytest.mark.parametrize("variant", ["size", "type", "operation", "root", "call", "gathered type", "started"])
 def test_calls_that_differ_are_named_on_all_and_a_new_group_works(variant):
+    """CL-3, CL-7, CL-13."""
     (first, *others) = gp.run(differ, variant, workers=2)
     assert others == [first]
     text, again, generations, total = first
@@ -300,6 +305,8 @@ def test_lanes_that_make_no_whole_are_named():
 
 @pytest.mark.parametrize("count", [10, 10_000_000])
 def test_a_worker_that_is_killed_in_a_collective_is_the_first_cause(workers, count):
+    """CL-6, and CO-8 of the coordinator."""
+
     def work():
         array = np.ones(count, "float32")
         gp.collective.all_reduce(array)
@@ -364,6 +371,8 @@ def test_a_lost_peer_can_be_caught_and_the_rest_goes_on():
 
 
 def test_a_worker_that_does_something_else_is_named_after_the_deadline():
+    """CL-6."""
+
     def work():
         group = gp.collective.form(deadline=0.3)
         if gp.rank() == 1:

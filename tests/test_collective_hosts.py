@@ -31,6 +31,7 @@ def driver(hosts, body, workers=4):
 @pytest.mark.parametrize("security", ["tls", "plain"])
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_results_are_right_and_the_bits_are_those_of_one_host(hosts, script, tmp_path, security, workers):
+    """CL-1 and CL-2."""
     body = f"""
         def everything():
             assert calls.reductions() == []
@@ -107,6 +108,7 @@ def test_a_worker_that_is_killed_on_another_host_is_named(hosts, script, tmp_pat
 
 
 def test_a_worker_that_leaves_on_another_host_is_named_on_all(hosts, script, tmp_path):
+    """CL-6 and CL-7."""
     body = """
         def work():
             gp.collective.barrier()
