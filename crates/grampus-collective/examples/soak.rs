@@ -86,6 +86,8 @@ fn member(arguments: &[String]) -> Outcome<()> {
 /// Repeats a call, and compares the memory after a tenth with that at the end.
 fn soak(group: &Group, what: &str, calls: usize, call: fn(&Group, usize) -> Outcome<()>) -> Outcome<()> {
     let report = |when: &str| -> Outcome<Memory> {
+        // What the other still holds is mapped here too.
+        group.barrier()?;
         let memory = Memory::now()?;
         if group.rank() == 0 {
             eprintln!("{what}, {when}: {memory:?}");

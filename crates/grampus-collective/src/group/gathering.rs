@@ -44,6 +44,8 @@ impl Gathering<'_> {
         let locals = self.roster.topology.locals();
         let limits = Limits {
             handshake: self.settings.forming,
+            // The arena is as large as the host's memory for every member; nothing of it is there before it is used.
+            memory: u64::MAX,
             ..Limits::default()
         };
         if locals[0] == self.roster.me {

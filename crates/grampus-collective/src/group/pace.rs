@@ -12,9 +12,6 @@ use crate::{CollectiveError, Loss, Settings};
 
 /// How long a sleeper sleeps before it looks at the others' health.
 pub(super) const NAP: Duration = Duration::from_millis(20);
-/// What a nap counts where this process stood still itself, such as with a job that is suspended: that is nobody else's
-/// fault.
-const LONGEST_NAP: Duration = Duration::from_millis(100);
 /// How often a member without a core of its own lets others run before it sleeps.
 const YIELDS: u32 = 16;
 
@@ -39,14 +36,13 @@ pub(crate) struct Pace {
     phase: u32,
     /// Members before this one have been seen at the meeting.
     cursor: usize,
-    /// How long this member has slept and looked at the meeting.
-    watched: Duration,
-    /// The same since it last stood still itself.
-    awake: Duration,
+    /// When the present wait became long.
+    since: Option<Duration>,
 }
 
 impl Pace {
     pub fn new(segment: Arc<Segment>, roster: Arc<Roster>, settings: Settings) -> Self {
+        segment.expect_beats(settings.silence / 2);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             locals: roster.topology.locals().len(),
@@ -56,8 +52,7 @@ impl Pace {
             settings,
             phase: 0,
             cursor: 0,
-            watched: Duration::ZERO,
-            awake: Duration::ZERO,
+            since: None,
         }
     }
 
@@ -70,7 +65,7 @@ impl Pace {
     pub fn arrive(&mut self, call: &Call, place: u64) {
         self.phase = self.phase.wrapping_add(1);
         self.cursor = 0;
-        (self.watched, self.awake) = (Duration::ZERO, Duration::ZERO);
+        self.since = None;
         let block = self.segment.block(self.segment.me());
         let line = &block.lines[self.phase as usize & 1];
         line.say(call, place);
@@ -124,17 +119,16 @@ impl Pace {
     }
 
     fn sleep(&mut self, call: &Call, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
-        let before = monotonic();
+        let since = *self.since.get_or_insert_with(monotonic);
         let block = self.segment.block(self.cursor);
         let line = self.segment.line(self.cursor, self.phase);
         sleep_until(&line.word, &block.sleepers, self.phase, NAP);
         self.segment.beat();
-        self.watch(monotonic().saturating_sub(before));
         if self.there(self.cursor) {
             return Ok(());
         }
         self.check()?;
-        if let Some((member, how)) = self.loss() {
+        if let Some((member, how)) = self.loss(since) {
             let lost = self.lost(member, how, call);
             return Err(self.end(lost));
         }
@@ -144,16 +138,6 @@ impl Pace {
             return Err(self.end(CollectiveError::GaveUp { rank, during }));
         }
         Ok(())
-    }
-
-    fn watch(&mut self, slept: Duration) {
-        if slept > LONGEST_NAP.max(self.settings.silence / 4) {
-            self.watched += LONGEST_NAP;
-            self.awake = Duration::ZERO;
-        } else {
-            self.watched += slept;
-            self.awake += slept;
-        }
     }
 
     /// The cause that ended the group, if something did.
@@ -178,13 +162,13 @@ impl Pace {
 
     /// Who of the missing will never come. All of them are looked at: the first may only take its time while another
     /// is gone.
-    fn loss(&self) -> Option<(usize, Loss)> {
+    fn loss(&self, since: Duration) -> Option<(usize, Loss)> {
         (self.cursor..self.locals)
             .filter(|member| !self.there(*member))
-            .find_map(|member| Some((member, self.loss_of(member)?)))
+            .find_map(|member| Some((member, self.loss_of(member, since)?)))
     }
 
-    fn loss_of(&self, member: usize) -> Option<Loss> {
+    fn loss_of(&self, member: usize, since: Duration) -> Option<Loss> {
         let block = self.segment.block(member);
         if block.left.load(Ordering::Acquire) != 0 && !self.there(member) {
             return Some(Loss::Left);
@@ -193,12 +177,14 @@ impl Pace {
         if !self.segment.lives(member) {
             return (!self.there(member)).then_some(Loss::Died);
         }
-        // Whoever has just begun to look cannot tell: when a job goes on after it was suspended, all were silent.
+        // Where this process stood still itself, the others may have done so too, as when a job is suspended: that time
+        // is nobody's fault, and they get some to show that they live.
+        let (now, resumed) = (monotonic(), self.segment.resumed());
         let silence = self.settings.silence;
-        if self.segment.last_seen(member) > silence && self.awake > silence / 2 {
+        if self.segment.last_seen(member) > silence && now.saturating_sub(resumed) > silence / 4 {
             return Some(Loss::Silent);
         }
-        (self.watched > self.settings.deadline).then_some(Loss::Late)
+        (now.saturating_sub(since.max(resumed)) > self.settings.deadline).then_some(Loss::Late)
     }
 
     fn lost(&self, member: usize, how: Loss, call: &Call) -> CollectiveError {

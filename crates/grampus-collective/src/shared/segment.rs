@@ -1,7 +1,7 @@
 //! The shared memory of a group on one host, as one member sees it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use grampus_net::Memory;
@@ -31,6 +31,10 @@ pub(crate) struct Segment {
     layout: Layout,
     me: usize,
     owner: Owner,
+    /// Nanoseconds between two signs of life after which this process must have stood still.
+    standstill: AtomicU64,
+    /// When it last went on after that.
+    resumed: AtomicU64,
 }
 
 impl Segment {
@@ -68,6 +72,8 @@ impl Segment {
             layout,
             me,
             owner: Owner::here(),
+            standstill: AtomicU64::new(u64::MAX),
+            resumed: AtomicU64::new(0),
         };
         presence::appear(segment.memory.fd(), me)?;
         let block = segment.block(me);
@@ -115,7 +121,22 @@ impl Segment {
     /// Shows that this process lives.
     pub fn beat(&self) {
         let now = monotonic().as_nanos() as u64;
-        self.block(self.me).beat.store(now, Ordering::Relaxed);
+        // Whichever thread comes first after a standstill sees the gap.
+        let last = self.block(self.me).beat.swap(now, Ordering::Relaxed);
+        if now.saturating_sub(last) > self.standstill.load(Ordering::Relaxed) {
+            self.resumed.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that signs of life will follow each other within this time while the process runs at all.
+    pub fn expect_beats(&self, within: Duration) {
+        let nanos = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        self.standstill.store(nanos, Ordering::Relaxed);
+    }
+
+    /// When this process last went on after it had stood still, such as with a job that was suspended.
+    pub fn resumed(&self) -> Duration {
+        Duration::from_nanos(self.resumed.load(Ordering::Relaxed))
     }
 
     /// How long ago a local member gave its last sign of life.

@@ -118,16 +118,16 @@ fn a_stopped_member_is_named_and_gets_an_error_when_it_goes_on() {
 #[test]
 fn members_that_stand_still_together_go_on_together() {
     within(60, || {
-        let mut team = Team::start(SIZE, Duration::from_millis(500));
+        let mut team = Team::start(SIZE, Duration::from_secs(1));
         team.form(1);
         pause(Duration::from_millis(20));
         (0..SIZE).for_each(|rank| team.signal(rank, Signal::STOP));
-        pause(Duration::from_secs(2));
+        pause(Duration::from_secs(3));
         for rank in 0..SIZE {
             team.signal(rank, Signal::CONT);
             pause(Duration::from_millis(30));
         }
-        pause(Duration::from_millis(700));
+        pause(Duration::from_millis(1200));
         team.signal(1, Signal::KILL);
         all_name(&mut team, 1, "its process ended", GRACE);
     });

@@ -58,12 +58,28 @@ impl Process {
                 Some((first, rest)) if first == word => rest.to_owned(),
                 _ => panic!("{word:?} was due, not {line:?}"),
             },
-            Err(error) => panic!("{word:?} was due within {limit:?}: {error}"),
+            Err(error) => panic!("{word:?} was due within {limit:?}: {error}\n{}", self.threads()),
         }
     }
 
     pub fn error(&mut self, limit: Duration) -> String {
         self.hear("error", limit)
+    }
+
+    /// What each thread does, and where it waits: all that can be known of one that hangs.
+    fn threads(&self) -> String {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let about = |task: std::fs::DirEntry| {
+            let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let state = read("status").lines().take(3).collect::<Vec<_>>().join(" ");
+            format!("{state} {} {}\n", read("wchan"), read("syscall").trim_end())
+        };
+        tasks
+            .into_iter()
+            .flatten()
+            .map_while(Result::ok)
+            .map(about)
+            .collect()
     }
 
     pub fn signal(&self, signal: Signal) {
