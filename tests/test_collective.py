@@ -1,5 +1,6 @@
 """Collectives between the workers of a task: what they return, what they refuse, and what ends them."""
 
+import contextlib
 import os
 import re
 import signal
@@ -164,6 +165,7 @@ WRONG = {
     "objects": (lambda c: c.gather(np.array([None])), TypeError, "use float16"),
     "big-endian": (lambda c: c.all_reduce(np.ones(2, ">f4")), TypeError, "use float16"),
     "no array": (lambda c: c.all_reduce([1.0, 2.0]), TypeError, "pass a numpy array"),
+    "number": (lambda c: c.all_reduce(np.float64(3)), TypeError, "pass a numpy array"),
     "no array to cut": (lambda c: c.reduce_scatter([1.0, 2.0]), TypeError, "pass a numpy array"),
     "no array to gather": (lambda c: c.all_gather([1.0, 2.0]), TypeError, "pass a numpy array"),
     "no arrays to exchange": (lambda c: c.all_to_all([1] * gp.world_size()), TypeError, "pass a numpy array"),
@@ -341,6 +343,38 @@ def test_the_error_of_a_worker_is_the_first_cause_while_others_wait(workers):
     assert gp.run(os.getpid) == before
 
 
+def test_what_the_others_do_about_a_death_is_not_the_cause():
+    def work():
+        gp.collective.barrier()
+        if gp.rank() == 1:
+            # Long enough for the others to fail before the driver knows.
+            gp.collective.world().close()
+            with contextlib.suppress(KeyboardInterrupt):
+                time.sleep(0.3)
+            os._exit(3)
+        try:
+            gp.collective.barrier()
+        finally:
+            # The group has ended, so this is a CollectiveError.
+            gp.collective.barrier()
+
+    with pytest.raises(WorkerDied, match="code 3"):
+        gp.run(work, workers=2)
+
+
+def test_an_error_before_the_group_has_formed_leaves_the_others_warm(workers):
+    def work():
+        if gp.rank() == 1:
+            raise ValueError("no such file")
+        gp.collective.barrier()
+
+    before = gp.run(os.getpid)
+    with pytest.raises(ValueError, match="no such file"):
+        gp.run(work)
+    assert gp.run(os.getpid) == before
+    assert gp.run(one_sum) == [workers] * workers
+
+
 def test_a_worker_that_returns_early_is_named(workers):
     def work():
         gp.collective.barrier()
@@ -409,11 +443,11 @@ def test_a_group_that_is_closed_is_left(workers):
         ("gp.collective.world()", "gp.collective.barrier(block=False).wait()", True),
         ("gp.collective.world()", "gp.collective.barrier(block=False).wait(600)", True),
         ("exchange()", "gp.collective.recv(np.ones(3), 1)", True),
-        # Forming cannot be interrupted: the worker is ended with its process, and replaced.
+        ("pass", "gp.collective.barrier()", True),
+        # The first letter cannot be interrupted: the worker is ended with its process, and replaced.
         ("gp.collective.world()", "gp.collective.recv(np.ones(3), 1)", False),
-        ("pass", "gp.collective.barrier()", False),
     ],
-    ids=["blocking", "handle", "limit", "recv", "first recv", "forming"],
+    ids=["blocking", "handle", "limit", "recv", "forming", "first recv"],
 )
 def test_ctrl_c_ends_a_wait_for_others(before, wait, warm):
     driver = start(
