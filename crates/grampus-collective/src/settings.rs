@@ -35,7 +35,7 @@ impl Default for Settings {
             deadline: Duration::from_secs(1800),
             silence: Duration::from_secs(15),
             forming: Duration::from_secs(60),
-            spin: Duration::from_micros(50),
+            spin: Duration::from_millis(1),
             slot: 512 << 10,
             flat: 32 << 10,
             security: Security::Tls,

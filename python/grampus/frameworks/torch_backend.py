@@ -45,7 +45,6 @@ _OPERATIONS = {
     dist.ReduceOp.BAND: "and",
     dist.ReduceOp.BOR: "or",
 }
-_DONE = Done()
 
 
 def register() -> None:
@@ -110,7 +109,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             if code is not None:
                 memory = (tensor.data_ptr(), tensor.numel(), code, tensor)
                 handle = self._native.all_reduce(memory, _operation(opts), _blocks(opts))
-                return _DONE if handle is None else Pending(handle, tensors, None, self._completion)
+                return Done(tensors) if handle is None else Pending(handle, tensors, None, self._completion)
         return self.allreduce_coalesced(tensors, opts)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
@@ -237,7 +236,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         limit = getattr(opts, "timeout", timedelta(0)).total_seconds()
         if _blocks(opts) and limit > 0 and (handle := self._native.barrier(False)) is not None:
             handle.wait(limit)
-            return _DONE
+            return Done([])
         return self._make(self._native.barrier, [()], opts, [], Loan())
 
     def send(self, tensors: Sequence[Tensor], to: int, tag: int = 0) -> Work:
@@ -305,7 +304,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             handle = call(*arguments, block)
         if handle is None:
             loan.give_back()
-            return _DONE
+            return Done(value)
         return Pending(handle, value, loan if loan.has_copies() else None, self._completion)
 
     def _rows(self, tensor: Tensor, splits: Sequence[int]) -> list[int]:

@@ -11,8 +11,10 @@ use super::runner::{Runner, Running};
 use super::ticket::Ticket;
 use crate::CollectiveError;
 use crate::request::Work;
-use crate::shared::Segment;
+use crate::shared::{Segment, monotonic};
 
+/// How long whoever started a call has it for itself.
+const HEAD_START: Duration = Duration::from_micros(200);
 /// How long a waiting thread sleeps before it looks whether it can drive.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -109,6 +111,20 @@ impl Engine {
         outcome
     }
 
+    /// Drives a call for a while; true when it is through.
+    pub fn linger(&self, ticket: &Ticket, limit: Duration) -> bool {
+        let end = monotonic() + limit;
+        while ticket.outcome().is_none() && monotonic() < end {
+            if let Some(mut seat) = self.try_seat() {
+                self.drive(&mut seat, Patience::For(end), Some(ticket));
+            } else {
+                ticket.wait(LOOK.min(limit));
+            }
+        }
+        self.pass_on();
+        ticket.outcome().is_some()
+    }
+
     /// The group's own thread: drives what was started, and shows that the process lives.
     pub fn serve(&self, segment: &Segment, beat: Duration) {
         while !self.closing.load(Ordering::Acquire) {
@@ -121,15 +137,19 @@ impl Engine {
                 .rung
                 .wait_timeout_while(bell, beat, |rung| !*rung)
                 .unwrap_or_else(PoisonError::into_inner);
-            *bell = false;
+            let rung = std::mem::take(&mut *bell);
             drop(bell);
+            if rung {
+                // Whoever started a call often sees it through at once, and does so sooner than two threads would.
+                std::thread::park_timeout(HEAD_START);
+            }
             // Never waits for the seat, which may take long: whoever leaves it with calls pending rings.
             if self.pending.load(Ordering::Acquire) > 0
                 && let Some(mut seat) = self.try_seat()
             {
                 self.drive(
                     &mut seat,
-                    Patience::Until(&|| self.closing.load(Ordering::Acquire)),
+                    Patience::Aside(&|| self.closing.load(Ordering::Acquire)),
                     None,
                 );
             }
@@ -190,13 +210,13 @@ impl Engine {
         while last.is_none_or(|ticket| ticket.outcome().is_none()) && self.next(seat) {
             let Seat { runner, current } = &mut *seat;
             let Some(entry) = current else { return };
-            let driven = match patience {
-                Patience::Brief => runner.drive(&mut entry.running, Patience::Brief),
-                Patience::Until(gives_up) => runner.drive(
-                    &mut entry.running,
-                    Patience::Until(&|| gives_up() || self.giving_up.load(Ordering::Acquire) > 0),
-                ),
+            let gives_up = || patience.gives_up() || self.giving_up.load(Ordering::Acquire) > 0;
+            let patience = match patience {
+                Patience::Until(_) => Patience::Until(&gives_up),
+                Patience::Aside(_) => Patience::Aside(&gives_up),
+                short => short,
             };
+            let driven = runner.drive(&mut entry.running, patience);
             match driven {
                 Ok(false) => return,
                 Ok(true) => self.settle(seat, Ok(())),

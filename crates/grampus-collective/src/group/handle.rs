@@ -38,6 +38,14 @@ impl RawHandle {
         }
     }
 
+    /// Drives the call in this thread for at most `limit`, before leaving it to the group's own; whether it is through.
+    pub fn linger(&self, limit: Duration) -> bool {
+        match &self.group {
+            Some(group) => group.engine.linger(&self.ticket, limit),
+            None => self.ticket.wait(limit).is_some(),
+        }
+    }
+
     /// Waits at most `limit`, leaving the driving to others; `None` where the call is not through.
     pub fn wait_for(&self, limit: Duration) -> Option<Result<(), CollectiveError>> {
         self.ticket.wait(limit)

@@ -15,13 +15,39 @@ pub(super) const NAP: Duration = Duration::from_millis(20);
 /// How often a member without a core of its own lets others run before it sleeps.
 const YIELDS: u32 = 16;
 
+/// How long a thread spins that others of its process may need the core of.
+const GLANCE: Duration = Duration::from_micros(50);
+
 /// How long to wait at a meeting.
 #[derive(Clone, Copy)]
 pub(crate) enum Patience<'a> {
     /// Spin a little, then come back later.
     Brief,
+    /// Until all are there, or the group ends, or this moment has come; then come back later.
+    For(Duration),
     /// Until all are there, or the group ends, or this says that the caller gives up.
     Until(&'a dyn Fn() -> bool),
+    /// The same for the group's own thread, beside which the caller goes on computing.
+    Aside(&'a dyn Fn() -> bool),
+}
+
+impl Patience<'_> {
+    /// Whether the time is over for now.
+    pub fn is_over(self) -> bool {
+        match self {
+            Self::Brief => true,
+            Self::For(end) => monotonic() >= end,
+            Self::Until(_) | Self::Aside(_) => false,
+        }
+    }
+
+    /// Whether the caller gives up.
+    pub fn gives_up(self) -> bool {
+        match self {
+            Self::Brief | Self::For(_) => false,
+            Self::Until(gives_up) | Self::Aside(gives_up) => gives_up(),
+        }
+    }
 }
 
 /// One member's way from meeting to meeting.
@@ -75,13 +101,12 @@ impl Pace {
     /// Whether all are there; with patience, waits until they are. All have called the same then.
     pub fn all_there(&mut self, call: &Call, patience: Patience<'_>) -> Result<bool, CollectiveError> {
         while self.cursor < self.locals {
-            if self.there(self.cursor) || self.spin() {
+            if self.there(self.cursor) || self.spin(patience) {
                 self.cursor += 1;
+            } else if patience.is_over() {
+                return Ok(false);
             } else {
-                match patience {
-                    Patience::Brief => return Ok(false),
-                    Patience::Until(gives_up) => self.sleep(call, gives_up)?,
-                }
+                self.sleep(call, patience)?;
             }
         }
         self.compare()?;
@@ -94,7 +119,7 @@ impl Pace {
     }
 
     /// Spins for the next missing member; true when it came.
-    fn spin(&self) -> bool {
+    fn spin(&self, patience: Patience<'_>) -> bool {
         if !self.cores {
             for _ in 0..YIELDS {
                 std::thread::yield_now();
@@ -104,7 +129,12 @@ impl Pace {
             }
             return false;
         }
-        let end = monotonic() + self.settings.spin;
+        // A member that sleeps is woken late, so whoever has nothing else to do spins longer.
+        let length = match patience {
+            Patience::Brief | Patience::Aside(_) => GLANCE.min(self.settings.spin),
+            Patience::For(_) | Patience::Until(_) => self.settings.spin,
+        };
+        let end = monotonic() + length;
         loop {
             for _ in 0..64 {
                 if self.there(self.cursor) {
@@ -118,7 +148,7 @@ impl Pace {
         }
     }
 
-    fn sleep(&mut self, call: &Call, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+    fn sleep(&mut self, call: &Call, patience: Patience<'_>) -> Result<(), CollectiveError> {
         let since = *self.since.get_or_insert_with(monotonic);
         let block = self.segment.block(self.cursor);
         let line = self.segment.line(self.cursor, self.phase);
@@ -132,7 +162,7 @@ impl Pace {
             let lost = self.lost(member, how, call);
             return Err(self.end(lost));
         }
-        if gives_up() {
+        if patience.gives_up() {
             let rank = self.roster.labels[self.roster.me];
             let during = call.to_string();
             return Err(self.end(CollectiveError::GaveUp { rank, during }));

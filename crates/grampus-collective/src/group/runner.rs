@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::shared::{Segment, monotonic};
 use crate::{CollectiveError, Loss, Settings};
 
-/// How often a caller without patience looks at the connections.
+/// How often the connections are looked at before anyone sleeps over them.
 const GLANCES: u32 = 16;
 
 /// Every so many meetings a member shows that it lives, also where it never has to sleep.
@@ -222,18 +222,18 @@ impl Runner {
             if moved {
                 continue;
             }
-            match patience {
-                Patience::Brief if glances == GLANCES => return Ok(false),
-                Patience::Brief => {
-                    glances += 1;
-                    std::thread::yield_now();
-                }
-                Patience::Until(gives_up) => self.wait(call, gives_up)?,
+            if glances < GLANCES {
+                glances += 1;
+                std::thread::yield_now();
+            } else if patience.is_over() {
+                return Ok(false);
+            } else {
+                self.wait(call, patience)?;
             }
         }
     }
 
-    fn wait(&mut self, call: &Call, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+    fn wait(&mut self, call: &Call, patience: Patience<'_>) -> Result<(), CollectiveError> {
         let since = *self.since.get_or_insert_with(monotonic);
         self.post
             .wait(NAP)
@@ -257,7 +257,7 @@ impl Runner {
                 return Err(self.pace.end(self.lost(rank, how, call)));
             }
         }
-        if gives_up() {
+        if patience.gives_up() {
             let rank = self.roster.labels[self.roster.me];
             let during = call.to_string();
             return Err(self.pace.end(CollectiveError::GaveUp { rank, during }));

@@ -52,6 +52,13 @@ impl Handle {
         }
     }
 
+    /// Drives the call in this thread for at most `seconds`, before leaving it to the group's own; whether it is through,
+    /// well or not.
+    fn linger(&self, py: Python<'_>, seconds: f64) -> bool {
+        let limit = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        py.detach(|| self.0.linger(limit))
+    }
+
     /// Whether the call is through, well or not.
     fn done(&self) -> bool {
         self.0.is_done()
