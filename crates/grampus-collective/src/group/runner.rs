@@ -234,11 +234,16 @@ impl Runner {
     }
 
     fn wait(&mut self, call: &Call, patience: Patience<'_>) -> Result<(), CollectiveError> {
-        let since = *self.since.get_or_insert_with(monotonic);
+        let before = monotonic();
+        let since = *self.since.get_or_insert(before);
         self.post
             .wait(NAP)
             .map_err(|trouble| self.trouble(trouble, call))?;
         let now = monotonic();
+        if now.saturating_sub(before) > self.settings.silence / 2 {
+            // This process was stopped, and perhaps the others with it: their silence starts anew.
+            self.post.forgive();
+        }
         if now.saturating_sub(self.beaten) < NAP {
             return Ok(());
         }
