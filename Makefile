@@ -39,7 +39,7 @@ test-python: $(NATIVE) ## run the Python tests
 # torch is too big for the environment of the other tests; what runs tests comes from there all the same.
 test-torch: $(BENCH_WHEEL) $(NATIVE) ## run the tests of the torch backend with the benchmarks' torch
 	PYTHONPATH=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-		.venv-bench/bin/python -m pytest tests/test_torch_backend.py
+		.venv-bench/bin/python -m pytest tests/test_torch_backend.py tests/test_collective.py::test_torch_tensors
 
 check: $(NATIVE) ## format, lints, layering, sizes and types, cheapest first
 	cargo metadata --locked --format-version 1 > target/metadata.json

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from grampus import _exception, _group, _native, _output, _payload, _threads
 from grampus.errors import NotPicklable
 
-# Errors that a rank typically meets because another one has gone.
-_CONSEQUENCES = (ConnectionError, EOFError, _native.PeerLost)
+# Errors that a rank typically meets because another one has gone; calls that differ have no such excuse.
+_CONSEQUENCES = (ConnectionError, EOFError, _native.CollectiveError)
+_OWN = (_native.CallMismatch,)
 _CONSEQUENCE_WORDS = ("connection reset by peer", "connection closed by peer", "broken pipe")
 
 
@@ -128,8 +129,7 @@ def _raised(
     agent: _native.Agent, task: int, error: BaseException, told: bool, output: _output.Output
 ) -> None:
     words, text = _exception.message(error), _exception.text(error)
-    consequence = (
-        told or isinstance(error, _CONSEQUENCES) or any(part in words.lower() for part in _CONSEQUENCE_WORDS)
-    )
+    follows = isinstance(error, _CONSEQUENCES) and not isinstance(error, _OWN)
+    consequence = told or follows or any(part in words.lower() for part in _CONSEQUENCE_WORDS)
     payload = _exception.pack(error)
     agent.raised(task, type(error).__name__, words, text, consequence, payload, output.settle(task))

@@ -19,6 +19,7 @@ that differ. `form` makes a new group without new processes.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -110,10 +111,12 @@ class Group:
 
     def reduce(self, array: Array, root: int = 0, op: str = "sum", *, block: bool = True) -> Any:
         """Make the root's array the sum; the others' stay as they are."""
+        self._check_root(root)
         return _answer(self._native.reduce(array, root, op, block), array)
 
     def reduce_scatter(self, array: Array, op: str = "sum", *, out: Array = None, block: bool = True) -> Any:
         """Sum, and return this member's part: the first axis is cut into as many equal parts as members."""
+        _native.check_buffers([array])
         size, shape = self.size, tuple(array.shape)
         if not shape or shape[0] % size:
             raise ValueError(
@@ -130,6 +133,7 @@ class Group:
 
     def gather(self, array: Array, root: int = 0, *, block: bool = True) -> Any:
         """Return the arrays of all members at the root, `None` elsewhere. Shapes may differ."""
+        self._check_root(root)
         shapes = self._shapes(array)
         at_root = self.rank == root
         parts = [_empty(array, shape) for shape in shapes] if at_root else None
@@ -140,30 +144,37 @@ class Group:
         return _answer(self._native.all_to_all(sends, parts or [nothing] * self.size, block), parts)
 
     def scatter(self, arrays: Sequence[Array] | None = None, root: int = 0, *, block: bool = True) -> Any:
-        """Return this member's array of those that the root passes. Shapes may differ."""
+        """Return this member's array of those that the root passes. Shapes may differ.
+
+        What others than the root pass is not looked at.
+        """
+        self._check_root(root)
         at_root = self.rank == root
-        if at_root and (arrays is None or len(arrays) != self.size):
-            raise ValueError(f"the root must pass {self.size} arrays, one for each member")
-        kind = str(arrays[0].dtype).encode() if at_root and arrays else b""
-        kind = self._native.gather_bytes(kind)[root]
-        told = self._native.gather_bytes(_pack([tuple(part.shape) for part in arrays or ()]))
+        parts = list(arrays) if at_root and arrays is not None else []
+        if at_root and len(parts) != self.size:
+            raise ValueError(f"the root must pass {self.size} arrays, one for each member, not {len(parts)}")
+        _native.check_buffers(parts)
+        kind = self._native.gather_bytes(str(parts[0].dtype).encode() if at_root else b"")[root]
+        told = self._native.gather_bytes(_pack([tuple(part.shape) for part in parts]))
         shapes = _unpack(told[root])
         target = _named(kind.decode(), shapes[self.rank])
         if len(set(shapes)) == 1:
-            return _answer(self._native.scatter(list(arrays or []), target, root, block), target)
+            return _answer(self._native.scatter(parts, target, root, block), target)
         nothing = _empty(target, (0,))
-        sends = list(arrays or []) if at_root else [nothing] * self.size
+        sends = parts if at_root else [nothing] * self.size
         takes = [target if rank == root else nothing for rank in range(self.size)]
         return _answer(self._native.all_to_all(sends, takes, block), target)
 
     def broadcast(self, array: Array, root: int = 0, *, block: bool = True) -> Any:
         """Make every member's array the root's; return it."""
+        self._check_root(root)
         return _answer(self._native.broadcast(array, root, block), array)
 
     def all_to_all(self, arrays: Sequence[Array], *, block: bool = True) -> Any:
         """Send one array to each member and return those that they sent here. Shapes may differ."""
         if len(arrays) != self.size:
             raise ValueError(f"{len(arrays)} arrays for {self.size} members: pass one for each")
+        _native.check_buffers(list(arrays))
         told = self._native.gather_bytes(_pack([tuple(array.shape) for array in arrays]))
         parts = [_empty(arrays[0], _unpack(shapes)[self.rank]) for shapes in told]
         return _answer(self._native.all_to_all(list(arrays), parts, block), parts)
@@ -177,10 +188,12 @@ class Group:
 
         Arrays of one tag arrive in the order in which they were sent.
         """
+        _check_route(to, tag)
         return _answer(self._native.send(array, to, tag, block), None)
 
     def recv(self, array: Array, source: int, tag: int = 0, *, block: bool = True) -> Any:
         """Fill an array with one of the same size and type that another member sends; return it."""
+        _check_route(source, tag)
         return _answer(self._native.recv(array, source, tag, block), array)
 
     def norm(self, array: Array) -> float:
@@ -199,17 +212,23 @@ class Group:
 
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         kind = np.dtype(dtype)
-        count = 1
-        for length in shape:
-            count *= length
-        memory = self._native.shared(count * kind.itemsize)
-        return np.asarray(memory).view(kind).reshape(shape)
+        if any(length < 0 for length in shape):
+            raise ValueError(f"there is no array of shape {shape}: lengths count from 0")
+        memory = self._native.shared(math.prod(shape) * kind.itemsize)
+        array: np.ndarray[Any, Any] = np.asarray(memory).view(kind).reshape(shape)
+        return array
 
     def close(self) -> None:
         """Leave the group; calls on their way are given up, and members that call on get `PeerLost`."""
         self._native.close()
 
+    def _check_root(self, root: int) -> None:
+        if not 0 <= root < self.size:
+            raise ValueError(f"there is no root {root} in a group of {self.size}: ranks count from 0")
+
     def _shapes(self, array: Array) -> list[tuple[int, ...]]:
+        # Before others hear of the call: whoever made it wrongly can make it again.
+        _native.check_buffers([array])
         told = self._native.gather_bytes(_pack([tuple(array.shape)]))
         return [_unpack(shape)[0] for shape in told]
 
@@ -312,6 +331,13 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32") -> np.ndarray[Any,
 
 def _answer(handle: _native.Handle | None, value: Value) -> Value | Handle[Value]:
     return value if handle is None else Handle(handle, value)
+
+
+def _check_route(rank: int, tag: int) -> None:
+    if rank < 0:
+        raise ValueError(f"there is no rank {rank}: name another rank of the group")
+    if not 0 <= tag < 1 << 32:
+        raise ValueError(f"{tag} is no tag: tags are whole numbers from 0 on, below 2 to the power of 32")
 
 
 def _empty(like: Array, shape: tuple[int, ...]) -> Array:

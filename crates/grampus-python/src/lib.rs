@@ -31,6 +31,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<collective::Handle>()?;
     module.add_class::<collective::Lobby>()?;
     module.add_class::<collective::SharedMemory>()?;
+    module.add_function(wrap_pyfunction!(collective::check_buffers, module)?)?;
     module.add_class::<payload::Payload>()?;
     module.add_class::<supervisor::Entry>()?;
     module.add_class::<supervisor::Supervisor>()?;

@@ -79,6 +79,13 @@ impl Buffer {
         if read_only && usage == Use::Write {
             return Err(PyValueError::new_err("the array is read-only: pass a copy of it"));
         }
+        // The memory of a number is gone as soon as it was asked for.
+        if shape.is_empty() && !object.hasattr(pyo3::intern!(py, "__setitem__"))? {
+            return Err(PyTypeError::new_err(format!(
+                "a {} is a number and no buffer: pass a numpy array",
+                object.get_type().name()?
+            )));
+        }
         if let Some(strides) = interface.get_item(pyo3::intern!(py, "strides"))?
             && !strides.is_none()
         {

@@ -51,7 +51,10 @@ impl Group {
         let mut numbers = Vec::with_capacity(lanes.len());
         let mut buffers = Vec::with_capacity(lanes.len());
         for (lane, buffer) in lanes {
-            numbers.push(lane.extract::<u32>()?);
+            let number = lane.extract::<u32>().map_err(|_| {
+                PyValueError::new_err(format!("{lane} is no lane: lanes are whole numbers from 0 on"))
+            })?;
+            numbers.push(number);
             buffers.push(Buffer::of(&buffer, Use::Write)?);
         }
         let (dtype, count) = alike(&buffers, "lanes")?.unwrap_or((DType::F32, 0));
@@ -346,6 +349,13 @@ fn parse(op: &str) -> PyResult<Op> {
 
 fn all(objects: &[Bound<'_, PyAny>], usage: Use) -> PyResult<Vec<Buffer>> {
     objects.iter().map(|object| Buffer::of(object, usage)).collect()
+}
+
+/// Raises what a call that reads these buffers would raise, for calls that tell the others something beforehand.
+#[pyfunction]
+pub(crate) fn check_buffers(buffers: Objects<'_>) -> PyResult<()> {
+    let buffers = all(&buffers, Use::Read)?;
+    buffers.first().map_or(Ok(()), |first| one_type(first, &buffers))
 }
 
 /// Type and count of buffers that must not differ.

@@ -7,6 +7,6 @@ mod handle;
 mod lobby;
 
 pub(crate) use error::{CallMismatch, CollectiveError, PeerLost};
-pub(crate) use group::{Group, SharedMemory};
+pub(crate) use group::{Group, SharedMemory, check_buffers};
 pub(crate) use handle::Handle;
 pub(crate) use lobby::Lobby;

@@ -1,0 +1,30 @@
+"""The Python in the texts for users runs as it stands there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from processes import run_file
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(name):
+    """The blocks of Python in a text."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE)
+
+
+# Each block of the README stands alone; those of a page build on each other.
+EXAMPLES = {
+    **{f"README {number}": text for number, text in enumerate(blocks("README.md"))},
+    "collectives": "\n".join(blocks("docs/collectives.md")),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run_and_print_what_they_say(name, tmp_path):
+    text = EXAMPLES[name]
+    assert text
+    out = run_file(tmp_path / "example.py", text)
+    for promised in re.findall(r"^print\(.*\) +# (\[.*\])$", text, re.MULTILINE):
+        assert promised in out.splitlines()
