@@ -444,8 +444,7 @@ def test_a_group_that_is_closed_is_left(workers):
         ("gp.collective.world()", "gp.collective.barrier(block=False).wait(600)", True),
         ("exchange()", "gp.collective.recv(np.ones(3), 1)", True),
         ("pass", "gp.collective.barrier()", True),
-        # The first letter cannot be interrupted: the worker is ended with its process, and replaced.
-        ("gp.collective.world()", "gp.collective.recv(np.ones(3), 1)", False),
+        ("gp.collective.world()", "gp.collective.recv(np.ones(3), 1)", True),
     ],
     ids=["blocking", "handle", "limit", "recv", "forming", "first recv"],
 )
@@ -484,6 +483,20 @@ def test_ctrl_c_ends_a_wait_for_others(before, wait, warm):
     code, out, err = finish(driver)
     assert (code, out) == (-signal.SIGINT, f"interrupted {warm}\n"), err
     assert time.monotonic() - began < 3
+
+
+def test_a_letter_from_a_worker_that_has_left_is_not_waited_for(workers):
+    def work():
+        gp.collective.barrier()
+        if gp.rank() == 1:
+            return None
+        began = time.monotonic()
+        with pytest.raises(gp.PeerLost, match="it left the group") as caught:
+            gp.collective.recv(np.ones(3), 1)
+        return caught.value.rank, time.monotonic() - began < 5
+
+    found = gp.run(work)
+    assert found == [None if rank == 1 else (1, True) for rank in range(workers)]
 
 
 def test_an_error_survives_its_way_to_the_driver():

@@ -7,6 +7,7 @@ use grampus_core::{Address, JobId, JobKey, JoinString};
 use grampus_net::{Frame, Limits, Link, Listener, connect_to};
 use serde::{Deserialize, Serialize};
 
+use super::lobby::{Hope, lost};
 use super::roster::Roster;
 use crate::shared::{Layout, Segment};
 use crate::{CollectiveError, Settings};
@@ -36,6 +37,7 @@ pub(super) struct Gathering<'a> {
     pub door: String,
     pub roster: &'a Roster,
     pub settings: &'a Settings,
+    pub hope: &'a Hope<'a>,
 }
 
 impl Gathering<'_> {
@@ -51,10 +53,16 @@ impl Gathering<'_> {
         if locals[0] == self.roster.me {
             let mut come = BTreeMap::new();
             let leading = self.lead(&limits, &mut come);
-            let led = tokio::time::timeout(self.settings.forming, leading).await;
+            let led = tokio::select! {
+                led = tokio::time::timeout(self.settings.forming, leading) => led,
+                lost = lost(self.hope) => Ok(Err(lost)),
+            };
             return led.unwrap_or_else(|_| Err(self.late(&come)));
         }
-        let followed = tokio::time::timeout(self.settings.forming, self.follow(&limits)).await;
+        let followed = tokio::select! {
+            followed = tokio::time::timeout(self.settings.forming, self.follow(&limits)) => followed,
+            lost = lost(self.hope) => Ok(Err(lost)),
+        };
         followed.unwrap_or_else(|_| {
             Err(super::lobby::form(format!(
                 "{} did not open the group within {:?}, or waited for others in vain: look for its own error",

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use grampus_net::{Limits, Reservation, Security, Wire, connect_wire};
 
 use super::acceptor::{Acceptor, Door};
 use super::gathering::Gathering;
-use super::mail::Mail;
+use super::mail::{Mail, Office};
 use super::roster::Roster;
 use super::{Card, Group, card};
 use crate::across::{Post, Stream, Topology};
@@ -18,6 +19,8 @@ use crate::shared::monotonic;
 use crate::{CollectiveError, Settings};
 
 const RETRY: Duration = Duration::from_millis(3);
+/// How often a group that is forming asks whether there is hope.
+const LOOK: Duration = Duration::from_millis(20);
 /// Bytes of a slot where turns wait for other hosts: longer turns, fewer waits.
 const FAR_SLOT: usize = 2 << 20;
 
@@ -91,6 +94,19 @@ impl Lobby {
         labels: &[u32],
         settings: &Settings,
     ) -> Result<Group, CollectiveError> {
+        self.form_while(id, me, cards, labels, settings, &|| Ok(()))
+    }
+
+    /// Like [`Lobby::form_part`], as long as `hope` finds that there is some.
+    pub(crate) fn form_while(
+        &self,
+        id: &GroupId,
+        me: usize,
+        cards: &[Card],
+        labels: &[u32],
+        settings: &Settings,
+        hope: &Hope<'_>,
+    ) -> Result<Group, CollectiveError> {
         if !cards.get(me).is_some_and(|card| card.is_of(&self.0.card)) {
             return Err(form(format!("the card of rank {me} is not this process's own")));
         }
@@ -111,42 +127,44 @@ impl Lobby {
             door: cards[roster.topology.locals()[0]].door(hash(id)),
             roster: &roster,
             settings: &settings,
+            hope,
         };
         let runtime = runtime()?;
         let segment = runtime.block_on(gathering.segment())?;
-        let post = Post::new(self.wires(id, &roster, cards, &settings, &runtime)?);
-        let mail = Mail::new(
-            self.clone(),
-            id.clone(),
-            cards.to_vec(),
-            labels.to_vec(),
+        let post = Post::new(self.wires(&gathering, cards, hash(id), &runtime)?);
+        let (segment, roster) = (Arc::new(segment), Arc::new(roster.clone()));
+        let mail = Mail::new(Office {
+            lobby: self.clone(),
+            id: id.clone(),
+            cards: cards.to_vec(),
+            roster: Arc::clone(&roster),
+            segment: Arc::clone(&segment),
             settings,
-        );
-        Group::start(
-            id.clone(),
-            Arc::new(segment),
-            Arc::new(roster),
-            mail,
-            post,
-            settings,
-        )
+            closed: AtomicBool::new(false),
+            channels: Mutex::default(),
+        });
+        Group::start(id.clone(), segment, roster, mail, post, settings)
     }
 
     /// The connections with ranks of other hosts: the higher rank dials.
     fn wires(
         &self,
-        id: &GroupId,
-        roster: &Roster,
+        gathering: &Gathering<'_>,
         cards: &[Card],
-        settings: &Settings,
+        group: u64,
         runtime: &tokio::runtime::Runtime,
     ) -> Result<Vec<(usize, [Wire; 3])>, CollectiveError> {
+        let Gathering {
+            roster,
+            settings,
+            hope,
+            ..
+        } = *gathering;
         if roster.topology.is_one_host() {
             return Ok(Vec::new());
         }
         let acceptor = self.acceptor(settings.security)?;
         let end = monotonic() + settings.forming;
-        let group = hash(id);
         let (lower, higher): (Vec<usize>, Vec<usize>) = roster
             .topology
             .peers()
@@ -159,13 +177,25 @@ impl Lobby {
                 if peer < roster.me {
                     let name = wire_name(roster.me, stream, group);
                     let dialling = self.dial(&cards[peer], &name, settings.security);
-                    let dialled = runtime.block_on(async { tokio::time::timeout(left, dialling).await });
+                    let dialled = runtime.block_on(async {
+                        tokio::select! {
+                            dialled = tokio::time::timeout(left, dialling) => dialled,
+                            lost = lost(hope) => Ok(Err(lost)),
+                        }
+                    });
                     dialled.unwrap_or_else(|_| Err(late(roster, peer, settings)))
                 } else {
                     let name = wire_name(peer, stream, group);
-                    acceptor
-                        .take(&name, left)
-                        .ok_or_else(|| late(roster, peer, settings))
+                    loop {
+                        hope()?;
+                        let left = end.saturating_sub(monotonic());
+                        if let Some(wire) = acceptor.take(&name, left.min(LOOK)) {
+                            break Ok(wire);
+                        }
+                        if left.is_zero() {
+                            break Err(late(roster, peer, settings));
+                        }
+                    }
                 }
             };
             let [bulk, sums, control] = Stream::ALL;
@@ -215,6 +245,19 @@ fn late(roster: &Roster, peer: usize, settings: &Settings) -> CollectiveError {
         roster.name(peer),
         settings.forming
     ))
+}
+
+/// Says why a group that is forming never will.
+pub(crate) type Hope<'a> = dyn Fn() -> Result<(), CollectiveError> + Sync + 'a;
+
+/// Ends when there is no hope.
+pub(super) async fn lost(hope: &Hope<'_>) -> CollectiveError {
+    loop {
+        if let Err(why) = hope() {
+            return why;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 pub(super) fn form(why: String) -> CollectiveError {

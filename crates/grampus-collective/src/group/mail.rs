@@ -6,14 +6,17 @@
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::handle::RawHandle;
+use super::roster::Roster;
 use super::ticket::Ticket;
 use super::{Card, Group, GroupId, Lobby};
 use crate::numerics::DType;
 use crate::request::{RawPart, Request};
-use crate::{CollectiveError, Settings};
+use crate::shared::Segment;
+use crate::{CollectiveError, Loss, Settings};
 
 /// From, to, tag.
 pub(crate) type Route = (usize, usize, u32);
@@ -44,13 +47,13 @@ impl Letter {
 }
 
 /// What waits for the group of two to form.
-struct Waiting {
+pub(crate) struct Waiting {
     letter: Letter,
     keep: Box<dyn Any + Send>,
     ticket: Arc<Ticket>,
 }
 
-enum Channel {
+pub(crate) enum Channel {
     Forming(VecDeque<Waiting>),
     Open(Arc<Group>),
     Failed(CollectiveError),
@@ -59,25 +62,31 @@ enum Channel {
 /// The letters of a group.
 pub(crate) struct Mail(Arc<Office>);
 
-struct Office {
-    lobby: Lobby,
-    id: GroupId,
-    cards: Vec<Card>,
-    labels: Vec<u32>,
-    settings: Settings,
-    channels: Mutex<HashMap<Route, Channel>>,
+pub(crate) struct Office {
+    pub lobby: Lobby,
+    pub id: GroupId,
+    pub cards: Vec<Card>,
+    pub roster: Arc<Roster>,
+    pub segment: Arc<Segment>,
+    pub settings: Settings,
+    pub closed: AtomicBool,
+    pub channels: Mutex<HashMap<Route, Channel>>,
 }
 
 impl Mail {
-    pub fn new(lobby: Lobby, id: GroupId, cards: Vec<Card>, labels: Vec<u32>, settings: Settings) -> Self {
-        Self(Arc::new(Office {
-            lobby,
-            id,
-            cards,
-            labels,
-            settings,
-            channels: Mutex::default(),
-        }))
+    pub fn new(office: Office) -> Self {
+        Self(Arc::new(office))
+    }
+
+    /// Leaves all groups of two; what waits for one to form is given up.
+    pub fn close(&self) {
+        self.0.closed.store(true, Ordering::Release);
+        let open = std::mem::take(&mut *self.0.channels());
+        let (forming, open): (Vec<_>, Vec<_>) = open
+            .into_iter()
+            .partition(|(_, channel)| matches!(channel, Channel::Forming(_)));
+        self.0.channels().extend(forming);
+        drop(open);
     }
 
     /// Sends or receives, and waits for the end.
@@ -147,6 +156,44 @@ impl Office {
         Ok(())
     }
 
+    /// Whether a group of two may still form: someone wants it, and the other side can come.
+    fn hope(&self, route: Route) -> Result<(), CollectiveError> {
+        let during = format!("a letter from rank {} to rank {}", route.0, route.1);
+        if self.closed.load(Ordering::Acquire) {
+            let why = format!("it was closed during {during}");
+            return Err(CollectiveError::Ended { why });
+        }
+        let unwanted = match self.channels().get(&route) {
+            Some(Channel::Forming(line)) => line.iter().all(|waiting| waiting.ticket.given_up()),
+            _ => true,
+        };
+        if unwanted {
+            let rank = self.roster.labels[self.roster.me];
+            return Err(CollectiveError::GaveUp { rank, during });
+        }
+        let other = if route.0 == self.roster.me {
+            route.1
+        } else {
+            route.0
+        };
+        let topology = &self.roster.topology;
+        if !topology.locals().contains(&other) {
+            return Ok(());
+        }
+        let seat = topology.seat(other);
+        let left = self.segment.block(seat).left.load(Ordering::Acquire) != 0;
+        if !left && self.segment.lives(seat) {
+            return Ok(());
+        }
+        Err(CollectiveError::PeerLost {
+            rank: self.roster.labels[other],
+            host: self.roster.hosts[other].clone(),
+            last_seen: self.segment.last_seen(seat),
+            how: if left { Loss::Left } else { Loss::Died },
+            during,
+        })
+    }
+
     /// Forms the group of two, then does what waited for it, in order.
     fn open(&self, route: Route) {
         let (from, to, tag) = route;
@@ -155,14 +202,16 @@ impl Office {
             generation: self.id.generation,
         };
         let cards = [self.cards[from].clone(), self.cards[to].clone()];
-        let labels = [self.labels[from], self.labels[to]];
+        let labels = [self.roster.labels[from], self.roster.labels[to]];
         let me = usize::from(!cards[0].is_of(self.lobby.card()));
         // A receiver may come much later than the sender: that is a call's wait, not a forming's.
         let settings = Settings {
             forming: self.settings.deadline,
             ..self.settings
         };
-        let formed = self.lobby.form_part(&id, me, &cards, &labels, &settings);
+        let formed = self
+            .lobby
+            .form_while(&id, me, &cards, &labels, &settings, &|| self.hope(route));
         let mut channels = self.channels();
         let Some(Channel::Forming(line)) = channels.remove(&route) else {
             return;

@@ -250,6 +250,7 @@ impl Drop for Group {
         }
         let block = self.inner.segment.block(self.inner.segment.me());
         block.left.store(1, Ordering::Release);
+        self.inner.mail.close();
         self.inner.engine.close();
         if let Some(thread) = self.thread.take() {
             // It cannot panic with anything that is not printed already.

@@ -217,6 +217,18 @@ impl Pace {
         (now.saturating_sub(since.max(resumed)) > self.settings.deadline).then_some(Loss::Late)
     }
 
+    /// That all members of this host are there to come to the meeting that follows what other hosts send.
+    pub fn check_members(&self, call: &Call) -> Result<(), CollectiveError> {
+        for member in 0..self.locals {
+            let left = self.segment.block(member).left.load(Ordering::Acquire) != 0;
+            if left || !self.segment.lives(member) {
+                let how = if left { Loss::Left } else { Loss::Died };
+                return Err(self.end(self.lost(member, how, call)));
+            }
+        }
+        Ok(())
+    }
+
     fn lost(&self, member: usize, how: Loss, call: &Call) -> CollectiveError {
         let rank = self.roster.topology.locals()[member];
         CollectiveError::PeerLost {

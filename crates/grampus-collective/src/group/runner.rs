@@ -52,6 +52,8 @@ pub(crate) struct Runner {
     turn: usize,
     calls: u64,
     ended: Option<CollectiveError>,
+    /// The group ended while nothing was called: the next call gets the cause itself.
+    untold: bool,
     /// When peers on other hosts were last shown that this process lives.
     beaten: Duration,
     /// When the present wait for other hosts began.
@@ -70,6 +72,7 @@ impl Runner {
             turn: 0,
             calls: 0,
             ended: None,
+            untold: false,
             beaten: Duration::ZERO,
             since: None,
         }
@@ -82,6 +85,9 @@ impl Runner {
         patience: Patience<'_>,
     ) -> Result<bool, CollectiveError> {
         if let Some(why) = &self.ended {
+            if std::mem::take(&mut self.untold) {
+                return Err(why.clone());
+            }
             return Err(CollectiveError::Ended { why: why.to_string() });
         }
         running.call.number = self.calls;
@@ -116,6 +122,7 @@ impl Runner {
             let error = self.explain(trouble, &idle);
             let error = self.pace.end(error);
             self.end(&idle, error);
+            self.untold = true;
         }
     }
 
@@ -241,6 +248,7 @@ impl Runner {
         self.segment.beat();
         self.post.beat(call);
         self.pace.check()?;
+        self.pace.check_members(call)?;
         if let Some((rank, silence)) = self.post.awaited() {
             let how = if silence > self.settings.silence {
                 Some(Loss::Silent)
