@@ -1,5 +1,7 @@
 //! The slots of all ranks in the present turn, and the way to other hosts.
 
+use super::Place;
+use crate::CollectiveError;
 use crate::across::{Post, Topology};
 use crate::call::Call;
 use crate::shared::Segment;
@@ -25,6 +27,8 @@ pub(crate) struct Deck<'a> {
     pub topology: &'a Topology,
     /// The connections with other hosts.
     pub post: &'a mut Post,
+    /// This member's buffer lies in the arena.
+    pub is_placed: bool,
     /// The call that this belongs to.
     pub call: &'a Call,
     /// Ranks of the group.
@@ -59,8 +63,11 @@ impl Deck<'_> {
     }
 
     /// Where the buffer of a rank of this host lies in the arena, if it does, as it said at the last meeting.
-    pub fn placed(&self, rank: usize, len: usize) -> Option<*mut u8> {
+    pub fn placed(&self, rank: usize, len: usize) -> Result<Option<Place>, CollectiveError> {
         let line = self.segment.line(self.topology.seat(rank), self.phase);
-        self.segment.arena().ok()?.at(line.place()?, len)
+        match line.place() {
+            Some(offset) => Ok(self.segment.arena()?.at(offset, len).map(Place)),
+            None => Ok(None),
+        }
     }
 }

@@ -212,22 +212,25 @@ impl Reduce {
             .collect()
     }
 
-    /// All columns of all ranks, `from` elements into the present turn.
-    fn inputs(&self, deck: &Deck<'_>, room: usize, from: usize) -> Vec<*const u8> {
+    /// All columns of all ranks, `from` elements into the present turn. `places` are buffers that were not posted.
+    fn inputs(&self, deck: &Deck<'_>, room: usize, from: usize, places: &[Option<Place>]) -> Vec<*const u8> {
         let mut inputs = Vec::with_capacity(deck.ranks);
         for (rank, sizes) in self.shape.sizes.iter().enumerate() {
             for (column, size) in sizes.iter().enumerate() {
                 let mine = (rank == deck.me).then(|| &self.mine[column]);
-                inputs.push(match mine {
-                    Some(Column {
-                        program: None,
-                        sources,
-                    }) => sources[0].add((self.done + from) * size).cast_const(),
-                    _ => self
-                        .column(deck, room, rank, column)
-                        .wrapping_add(from * size)
-                        .cast_const(),
-                });
+                let place = places.get(rank).copied().flatten();
+                let input = match (mine, place) {
+                    (
+                        Some(Column {
+                            program: None,
+                            sources,
+                        }),
+                        _,
+                    ) => sources[0].add((self.done + from) * size),
+                    (_, Some(place)) => place.add(from * size),
+                    _ => self.column(deck, room, rank, column).wrapping_add(from * size),
+                };
+                inputs.push(input.cast_const());
             }
         }
         inputs
@@ -246,14 +249,14 @@ impl Reduce {
         // SAFETY: slots are written before the meeting; targets are the caller's, and its sources or apart from them.
         unsafe {
             self.shape.whole.run(
-                &self.inputs(deck, room, 0),
+                &self.inputs(deck, room, 0, &[]),
                 &self.outputs(deck, 0),
                 self.chunk(room),
             );
         }
     }
 
-    fn sum_own(&self, deck: &Deck<'_>, room: usize) {
+    fn sum_own(&self, deck: &Deck<'_>, room: usize, places: &[Option<Place>]) {
         let own = slice(self.chunk(room), deck.ranks, deck.me, GRAIN);
         let mut outputs = self.outputs(deck, own.start);
         // Others fetch it from the front of this member's slot, where no column lies.
@@ -262,7 +265,7 @@ impl Reduce {
         unsafe {
             self.shape
                 .whole
-                .run(&self.inputs(deck, room, own.start), &outputs, own.len());
+                .run(&self.inputs(deck, room, own.start, places), &outputs, own.len());
         }
     }
 
@@ -278,14 +281,14 @@ impl Reduce {
         }
     }
 
-    /// The buffers of all ranks, where all lie in the arena.
-    fn placed(&self, deck: &Deck<'_>) -> Option<Vec<*mut u8>> {
+    /// The buffers of all ranks that lie in the arena.
+    fn places(&self, deck: &Deck<'_>) -> Result<Vec<Option<Place>>, CollectiveError> {
         let bytes = self.count * self.dtype.size();
         (0..deck.ranks).map(|rank| deck.placed(rank, bytes)).collect()
     }
 
-    fn sum_in_place(&self, deck: &Deck<'_>, buffers: &[*mut u8]) {
-        let own = slice(self.count, deck.ranks, deck.me, PAGE_GRAIN);
+    fn sum_in_place(&self, deck: &Deck<'_>, buffers: &[*mut u8], grain: usize) {
+        let own = slice(self.count, deck.ranks, deck.me, grain);
         for first in own.clone().step_by(PIECE) {
             self.sum_piece(buffers, first..own.end.min(first + PIECE));
             deck.segment.beat();
@@ -364,7 +367,10 @@ impl Reduce {
     fn next_turn(&mut self, deck: &mut Deck<'_>, room: usize) -> Step {
         deck.turn_over(Posted::NOTHING);
         let own = slice(self.chunk(room), deck.ranks, deck.me, GRAIN);
-        self.post(deck, room, &own);
+        // In a single turn all see at its meeting what lies in the arena, and read it there.
+        if !deck.is_placed || self.count > room {
+            self.post(deck, room, &own);
+        }
         self.stage = Stage::Posted;
         Step::MeetHere
     }
@@ -380,8 +386,8 @@ impl Exchange for Reduce {
                 self.begin(deck, room)?
             }
             Stage::Intent => {
-                if let Some(buffers) = self.placed(deck) {
-                    self.sum_in_place(deck, &buffers);
+                if let Some(buffers) = all_of(&self.places(deck)?) {
+                    self.sum_in_place(deck, &buffers, PAGE_GRAIN);
                     self.stage = Stage::InPlace;
                     Step::MeetHere
                 } else {
@@ -396,8 +402,21 @@ impl Exchange for Reduce {
                 self.seals
                     .check(self.turns, self.own_piece(deck, room, self.done))?;
                 self.turns += 1;
-                self.sum_own(deck, room);
-                self.stage = Stage::Summed;
+                let places = if self.count > room {
+                    Vec::new()
+                } else {
+                    self.places(deck)?
+                };
+                self.stage = match all_of(&places) {
+                    Some(buffers) => {
+                        self.sum_in_place(deck, &buffers, GRAIN);
+                        Stage::InPlace
+                    }
+                    None => {
+                        self.sum_own(deck, room, &places);
+                        Stage::Summed
+                    }
+                };
                 Step::MeetHere
             }
             Stage::Summed => {
@@ -416,6 +435,12 @@ impl Exchange for Reduce {
             },
         })
     }
+}
+
+/// All of them, where there are some and none is missing.
+fn all_of(places: &[Option<Place>]) -> Option<Vec<*mut u8>> {
+    let all: Option<Vec<*mut u8>> = places.iter().map(|place| place.map(|place| place.0)).collect();
+    all.filter(|all| !all.is_empty())
 }
 
 /// The slice of `count` elements that a rank owns; slices begin at multiples of `grain`.

@@ -146,8 +146,13 @@ impl Runner {
                 continue;
             }
             running.waits = Waits::Nothing;
-            let Running { exchange, call, .. } = &mut *running;
-            let step = match exchange.step(&mut self.deck(call)) {
+            let Running {
+                exchange,
+                call,
+                place,
+                ..
+            } = &mut *running;
+            let step = match exchange.step(&mut self.deck(call, *place > 0)) {
                 Ok(step) => step,
                 Err(error) => return Err(self.pace.end(error)),
             };
@@ -160,7 +165,7 @@ impl Runner {
             match step {
                 Step::Done => return Ok(true),
                 Step::Meet if !self.roster.topology.is_one_host() => {
-                    mirror::begin(&mut self.deck(&running.call));
+                    mirror::begin(&mut self.deck(&running.call, running.place > 0));
                     // Whatever meets next without posting anew has nothing to send.
                     self.posted = Posted::NOTHING;
                     running.waits = Waits::Slots;
@@ -179,11 +184,12 @@ impl Runner {
         running.waits = Waits::Members;
     }
 
-    fn deck<'a>(&'a mut self, call: &'a Call) -> Deck<'a> {
+    fn deck<'a>(&'a mut self, call: &'a Call, is_placed: bool) -> Deck<'a> {
         Deck {
             segment: &self.segment,
             topology: &self.roster.topology,
             post: &mut self.post,
+            is_placed,
             call,
             ranks: self.roster.size(),
             me: self.roster.me,
