@@ -149,7 +149,6 @@ impl Cluster {
                 task: TaskId(self.tasks),
                 outcome: outcome.clone(),
                 ports: vec![1],
-                card: Vec::new(),
             })?;
         }
         match self.ends.pop() {
