@@ -1,3 +1,5 @@
 //! What a Rust user imports, and the `grampus` command.
 
 pub mod cli;
+
+pub use grampus_collective as collective;
