@@ -47,8 +47,13 @@ impl Segment {
             .current
             .unwrap_or(u64::MAX);
         let fixed = layout.arena() as u64;
+        if largest < fixed {
+            return Err(CollectiveError::System(format!(
+                "the group needs {fixed} bytes of shared memory, the limit of a file is {largest}: raise `ulimit -f`"
+            )));
+        }
         let arena = host.saturating_mul(layout.members() as u64).min(ADDRESSES);
-        Ok(Memory::create_shared((fixed + arena).min(largest).max(fixed))?)
+        Ok(Memory::create_shared((fixed + arena).min(largest))?)
     }
 
     /// Maps the memory as local member `me` and shows that this process lives.
