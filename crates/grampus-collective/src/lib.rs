@@ -40,7 +40,9 @@ mod shared;
 pub use call::{Call, Kind, Said};
 pub use element::Element;
 pub use error::{CollectiveError, Loss};
-pub use group::{Card, Group, GroupId, Handle, Letter, Lobby, RawHandle, SharedBuffer, SharedBytes};
+pub use group::{
+    Card, Group, GroupId, Handle, Hope, Letter, Lobby, RawHandle, SharedBuffer, SharedBytes, Way,
+};
 pub use numerics::{DType, Op};
 pub use request::{RawPart, Request};
 pub use settings::Settings;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Group, Handle, Letter};
+use super::{Group, Handle, Letter, Way};
 use crate::numerics::Op;
 use crate::request::{RawPart, Request};
 use crate::{CollectiveError, Element};
@@ -198,9 +198,11 @@ impl Group {
         let letter = Letter {
             dtype: T::DTYPE,
             buffer: source(buffer),
+            way: Way::To(to),
+            tag,
         };
         // SAFETY: made from a slice that the caller lends for the length of the call.
-        unsafe { self.send_raw(letter, to, tag, &|| false) }
+        unsafe { self.mail(letter, &|| false) }
     }
 
     /// Fills a buffer with what another rank sends.
@@ -208,9 +210,11 @@ impl Group {
         let letter = Letter {
             dtype: T::DTYPE,
             buffer: part(buffer),
+            way: Way::From(from),
+            tag,
         };
         // SAFETY: as above.
-        unsafe { self.recv_raw(letter, from, tag, &|| false) }
+        unsafe { self.mail(letter, &|| false) }
     }
 
     /// Waits until all members have come here.

@@ -97,8 +97,8 @@ impl Lobby {
         self.form_while(id, me, cards, labels, settings, &|| Ok(()))
     }
 
-    /// Like [`Lobby::form_part`], as long as `hope` finds that there is some.
-    pub(crate) fn form_while(
+    /// Like [`Lobby::form_part`], as long as `hope`, asked now and then, finds that there is some.
+    pub fn form_while(
         &self,
         id: &GroupId,
         me: usize,
@@ -248,7 +248,7 @@ fn late(roster: &Roster, peer: usize, settings: &Settings) -> CollectiveError {
 }
 
 /// Says why a group that is forming never will.
-pub(crate) type Hope<'a> = dyn Fn() -> Result<(), CollectiveError> + Sync + 'a;
+pub type Hope<'a> = dyn Fn() -> Result<(), CollectiveError> + 'a;
 
 /// Ends when there is no hope.
 pub(super) async fn lost(hope: &Hope<'_>) -> CollectiveError {

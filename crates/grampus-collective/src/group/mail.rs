@@ -28,6 +28,19 @@ pub struct Letter {
     pub dtype: DType,
     /// In or out.
     pub buffer: RawPart,
+    /// Where it goes, or where it comes from.
+    pub way: Way,
+    /// Letters of one tag arrive in the order in which they were sent.
+    pub tag: u32,
+}
+
+/// Where a letter goes, or where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// This member sends it to a rank.
+    To(usize),
+    /// This member receives it from a rank.
+    From(usize),
 }
 
 // SAFETY: whoever sends or receives promises that the memory stays valid, whichever thread works on it.
@@ -36,6 +49,13 @@ unsafe impl Send for Letter {}
 unsafe impl Sync for Letter {}
 
 impl Letter {
+    fn route(self, me: usize) -> Route {
+        match self.way {
+            Way::To(rank) => (me, rank, self.tag),
+            Way::From(rank) => (rank, me, self.tag),
+        }
+    }
+
     /// The sender is rank 0 of the group of two.
     fn request(self) -> Request {
         Request::Broadcast {
@@ -90,13 +110,8 @@ impl Mail {
     }
 
     /// Sends or receives, and waits for the end.
-    pub fn call(
-        &self,
-        letter: Letter,
-        route: Route,
-        gives_up: &dyn Fn() -> bool,
-    ) -> Result<(), CollectiveError> {
-        self.0.check(route)?;
+    pub fn call(&self, letter: Letter, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+        let route = self.0.check(letter)?;
         let open = match self.0.channels().get(&route) {
             Some(Channel::Open(group)) => Some(Arc::clone(group)),
             _ => None,
@@ -104,18 +119,13 @@ impl Mail {
         match open {
             // SAFETY: by contract of whoever calls.
             Some(group) => unsafe { group.call(letter.request(), gives_up) },
-            None => self.start(letter, route, Box::new(()))?.wait(gives_up),
+            None => self.start(letter, Box::new(()))?.wait(gives_up),
         }
     }
 
     /// Starts sending or receiving.
-    pub fn start(
-        &self,
-        letter: Letter,
-        route: Route,
-        keep: Box<dyn Any + Send>,
-    ) -> Result<RawHandle, CollectiveError> {
-        self.0.check(route)?;
+    pub fn start(&self, letter: Letter, keep: Box<dyn Any + Send>) -> Result<RawHandle, CollectiveError> {
+        let route = self.0.check(letter)?;
         let mut channels = self.0.channels();
         let ticket = Arc::new(Ticket::default());
         let waiting = Waiting {
@@ -146,14 +156,16 @@ impl Office {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check(&self, (from, to, _): Route) -> Result<(), CollectiveError> {
+    /// The letter's route, where there is one.
+    fn check(&self, letter: Letter) -> Result<Route, CollectiveError> {
+        let route @ (from, to, _) = letter.route(self.roster.me);
         let size = self.cards.len();
         if from == to || from.max(to) >= size {
             return Err(CollectiveError::Argument(format!(
                 "rank {from} cannot send to rank {to} in a group of {size}: name another rank"
             )));
         }
-        Ok(())
+        Ok(route)
     }
 
     /// Whether a group of two may still form: someone wants it, and the other side can come.

@@ -25,8 +25,8 @@ use std::thread::JoinHandle;
 pub use buffer::{SharedBuffer, SharedBytes};
 pub use card::Card;
 pub use handle::{Handle, RawHandle};
-pub use lobby::{GroupId, Lobby};
-pub use mail::Letter;
+pub use lobby::{GroupId, Hope, Lobby};
+pub use mail::{Letter, Way};
 
 use crate::across::Post;
 use crate::exchange::Shape;
@@ -146,60 +146,24 @@ impl Group {
         Ok(self.raw_handle(ticket))
     }
 
-    /// Sends memory to another rank and waits until it has arrived; see [`Group::send`].
-    ///
-    /// # Safety
-    /// The memory is valid, and written by nobody, until this returns.
-    pub unsafe fn send_raw(
-        &self,
-        letter: Letter,
-        to: usize,
-        tag: u32,
-        gives_up: &dyn Fn() -> bool,
-    ) -> Result<(), CollectiveError> {
-        self.inner.mail.call(letter, (self.rank(), to, tag), gives_up)
-    }
-
-    /// Receives memory from another rank; see [`Group::recv`].
+    /// Sends or receives memory, and waits until it has arrived; see [`Group::send`] and [`Group::recv`].
     ///
     /// # Safety
     /// The memory is valid, and used by nobody else, until this returns.
-    pub unsafe fn recv_raw(
-        &self,
-        letter: Letter,
-        from: usize,
-        tag: u32,
-        gives_up: &dyn Fn() -> bool,
-    ) -> Result<(), CollectiveError> {
-        self.inner.mail.call(letter, (from, self.rank(), tag), gives_up)
+    pub unsafe fn mail(&self, letter: Letter, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
+        self.inner.mail.call(letter, gives_up)
     }
 
-    /// Like [`Group::send_raw`], but returns at once. `keep` is dropped when the memory has arrived.
-    ///
-    /// # Safety
-    /// The memory is valid, and written by nobody, until `keep` is dropped.
-    pub unsafe fn start_send(
-        &self,
-        letter: Letter,
-        to: usize,
-        tag: u32,
-        keep: Box<dyn Any + Send>,
-    ) -> Result<RawHandle, CollectiveError> {
-        self.inner.mail.start(letter, (self.rank(), to, tag), keep)
-    }
-
-    /// Like [`Group::recv_raw`], but returns at once. `keep` is dropped when the memory is filled.
+    /// Like [`Group::mail`], but returns at once. `keep` is dropped when the memory has arrived.
     ///
     /// # Safety
     /// The memory is valid, and used by nobody else, until `keep` is dropped.
-    pub unsafe fn start_recv(
+    pub unsafe fn start_mail(
         &self,
         letter: Letter,
-        from: usize,
-        tag: u32,
         keep: Box<dyn Any + Send>,
     ) -> Result<RawHandle, CollectiveError> {
-        self.inner.mail.start(letter, (from, self.rank(), tag), keep)
+        self.inner.mail.start(letter, keep)
     }
 
     fn plan(&self, request: Request) -> Result<Running<Work>, CollectiveError> {

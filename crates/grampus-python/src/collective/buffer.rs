@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use grampus_collective::{DType, Letter, RawPart};
+use grampus_collective::{DType, Letter, RawPart, Way};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
@@ -54,10 +54,12 @@ impl Buffer {
         (self.address as *mut u8, self.count)
     }
 
-    pub fn letter(&self) -> Letter {
+    pub fn letter(&self, way: Way, tag: u32) -> Letter {
         Letter {
             dtype: self.dtype,
             buffer: self.part(),
+            way,
+            tag,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use grampus_collective::{DType, Op, Request, SharedBytes};
+use grampus_collective::{DType, Op, Request, SharedBytes, Way};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -189,42 +189,14 @@ impl Group {
 
     /// Sends to another rank; returns when it has arrived.
     fn send(&self, buffer: &Bound<'_, PyAny>, to: usize, tag: u32, block: bool) -> Answer {
-        let py = buffer.py();
-        let buffer = Buffer::of(buffer, Use::Read)?;
-        let (group, letter) = (self.get()?, buffer.letter());
-        if block {
-            // SAFETY: the buffer lives until the call is through.
-            interruptible(py, |gives_up| unsafe {
-                group.send_raw(letter, to, tag, gives_up)
-            })?;
-            return Ok(None);
-        }
-        let keep = Box::new(buffer.owner);
-        // SAFETY: the owner is kept until the call is through.
-        let started = py.detach(|| unsafe { group.start_send(letter, to, tag, keep) });
-        started
-            .map(|raw| Some(Handle(raw)))
-            .map_err(|error| raise(py, &error))
+        let sent = Buffer::of(buffer, Use::Read)?;
+        self.mail(buffer.py(), sent, Way::To(to), tag, block)
     }
 
     /// Receives from another rank.
     fn recv(&self, buffer: &Bound<'_, PyAny>, source: usize, tag: u32, block: bool) -> Answer {
-        let py = buffer.py();
-        let buffer = Buffer::of(buffer, Use::Write)?;
-        let (group, letter) = (self.get()?, buffer.letter());
-        if block {
-            // SAFETY: the buffer lives until the call is through.
-            interruptible(py, |gives_up| unsafe {
-                group.recv_raw(letter, source, tag, gives_up)
-            })?;
-            return Ok(None);
-        }
-        let keep = Box::new(buffer.owner);
-        // SAFETY: the owner is kept until the call is through.
-        let started = py.detach(|| unsafe { group.start_recv(letter, source, tag, keep) });
-        started
-            .map(|raw| Some(Handle(raw)))
-            .map_err(|error| raise(py, &error))
+        let filled = Buffer::of(buffer, Use::Write)?;
+        self.mail(buffer.py(), filled, Way::From(source), tag, block)
     }
 
     fn norm(&self, buffer: &Bound<'_, PyAny>) -> PyResult<f64> {
@@ -307,6 +279,23 @@ impl Group {
         let owners: Vec<Py<PyAny>> = buffers.into_iter().map(|buffer| buffer.owner).collect();
         // SAFETY: the owners are kept until the call is through.
         let started = py.detach(|| unsafe { group.start_call(request.into_request(), Box::new(owners)) });
+        started
+            .map(|raw| Some(Handle(raw)))
+            .map_err(|error| raise(py, &error))
+    }
+}
+
+impl Group {
+    fn mail(&self, py: Python<'_>, buffer: Buffer, way: Way, tag: u32, block: bool) -> Answer {
+        let (group, letter) = (self.get()?, buffer.letter(way, tag));
+        if block {
+            // SAFETY: the buffer lives until the call is through.
+            interruptible(py, |gives_up| unsafe { group.mail(letter, gives_up) })?;
+            return Ok(None);
+        }
+        let keep = Box::new(buffer.owner);
+        // SAFETY: the owner is kept until the call is through.
+        let started = py.detach(|| unsafe { group.start_mail(letter, keep) });
         started
             .map(|raw| Some(Handle(raw)))
             .map_err(|error| raise(py, &error))

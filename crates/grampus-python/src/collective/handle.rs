@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use super::error::raise;
 
 /// How often a thread that waits with a limit looks for signals.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A call that runs on its own.
 #[pyclass(module = "grampus._native", frozen)]

@@ -1,7 +1,5 @@
 //! Forming groups.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use grampus_collective::{Card, CollectiveError, GroupId, Settings};
@@ -12,7 +10,7 @@ use pyo3::prelude::*;
 
 use super::error::raise;
 use super::group::Group;
-use super::handle::LOOK;
+use super::handle::interruptible;
 
 /// Where groups are formed.
 #[pyclass(module = "grampus._native", frozen)]
@@ -58,44 +56,21 @@ impl Lobby {
             security,
             ..Settings::default()
         };
-        let lobby = self.0.clone();
-        let formed = away(py, move || {
-            let cards: Result<Vec<Card>, _> = cards
-                .iter()
-                .map(|(address, card)| Card::from_bytes(card).map(|card| card.at(address)))
-                .collect();
-            let id = GroupId { name, generation };
-            lobby.form_part(&id, rank, &cards?, &labels, &settings)
+        let cards: Result<Vec<Card>, CollectiveError> = cards
+            .iter()
+            .map(|(address, card)| Card::from_bytes(card).map(|card| card.at(address)))
+            .collect();
+        let id = GroupId { name, generation };
+        let formed = interruptible(py, |gives_up| {
+            let hope = || match gives_up() {
+                false => Ok(()),
+                true => Err(CollectiveError::Form {
+                    why: "it was interrupted".into(),
+                }),
+            };
+            self.0.form_while(&id, rank, &cards?, &labels, &settings, &hope)
         })?;
-        formed.map(Group::new).map_err(|error| raise(py, &error))
-    }
-}
-
-/// Runs `work` in a thread of its own, with an ear for Ctrl-C. What comes of it after that is dropped; a group that
-/// forms then is left at once.
-fn away<T: Send + 'static>(
-    py: Python<'_>,
-    work: impl FnOnce() -> Result<T, CollectiveError> + Send + 'static,
-) -> PyResult<Result<T, CollectiveError>> {
-    let (tell, hear) = mpsc::channel();
-    let hear = Mutex::new(hear);
-    let failed = |what: &str| CollectiveError::System(format!("cannot form a group: {what}"));
-    let thread = std::thread::Builder::new()
-        .name("grampus-form".into())
-        .spawn(move || drop(tell.send(work())));
-    if let Err(error) = thread {
-        return Ok(Err(failed(&error.to_string())));
-    }
-    loop {
-        let heard = py.detach(|| {
-            let hear = hear.lock().unwrap_or_else(PoisonError::into_inner);
-            hear.recv_timeout(LOOK)
-        });
-        match heard {
-            Ok(outcome) => return Ok(outcome),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-            Err(RecvTimeoutError::Disconnected) => return Ok(Err(failed("its thread ended"))),
-        }
+        Ok(Group::new(formed))
     }
 }
 
