@@ -6,6 +6,7 @@ mod collective;
 mod error;
 mod payload;
 mod supervisor;
+mod train;
 
 use pyo3::prelude::*;
 
@@ -32,6 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<collective::Lobby>()?;
     module.add_class::<collective::SharedMemory>()?;
     module.add_function(wrap_pyfunction!(collective::check_buffers, module)?)?;
+    train::register(module)?;
     module.add_class::<payload::Payload>()?;
     module.add_class::<supervisor::Entry>()?;
     module.add_class::<supervisor::Supervisor>()?;

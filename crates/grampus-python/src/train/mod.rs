@@ -1,0 +1,15 @@
+//! Training for Python models and buffers.
+
+use pyo3::prelude::*;
+
+mod checkpoint;
+mod events;
+mod metrics;
+
+/// Adds what this folder gives to the extension module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    checkpoint::register(module)?;
+    events::register(module)?;
+    metrics::register(module)?;
+    Ok(())
+}

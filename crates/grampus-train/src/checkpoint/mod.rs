@@ -1,0 +1,1 @@
+//! Checkpoints: safetensors and a manifest that is written last.

@@ -1,0 +1,1 @@
+//! Event files that TensorBoard reads.
