@@ -8,6 +8,7 @@ mod id;
 mod join;
 mod key;
 mod message;
+mod order;
 mod placement;
 mod random;
 
@@ -17,5 +18,6 @@ pub use id::{GenerationId, JobId, Rank, TaskId, WorkerId};
 pub use join::{Address, JoinError, JoinString};
 pub use key::{JobKey, KeyError};
 pub use message::{Generation, Join, Member, Outcome, PROTOCOL_VERSION, Task, ToCoordinator, ToWorker};
+pub use order::Order;
 pub use placement::{Place, PlacementError};
 pub use random::Random;

@@ -1,5 +1,9 @@
-//! The one loop of Grampus for fit, evaluate and predict, and what it needs: metrics, checkpoints, logs.
+//! The one loop of Grampus for fit, evaluate and predict, and what it needs: lanes, gradients, metrics, checkpoints, logs.
 
 pub mod checkpoint;
 pub mod events;
+pub mod fit;
+pub mod gradients;
 pub mod metrics;
+pub mod plan;
+pub mod trigger;

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from grampus._training.saved import Packed
+
 Tensor = Any
 Buffer = tuple[int, int, int, Any]
 
@@ -96,3 +98,22 @@ class Loan:
 
 def _like(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+
+
+def packed(value: Any) -> Any:
+    """A tensor as `Packed`; anything else as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    host = value.detach().to("cpu").contiguous()
+    flat = host.reshape(-1).view(torch.uint8).numpy()
+    return Packed(str(value.dtype).removeprefix("torch."), tuple(value.shape), flat)
+
+
+def unpacked(value: Any) -> Any:
+    """The tensor again."""
+    if not isinstance(value, Packed):
+        return value
+    dtype = getattr(torch, value.dtype)
+    if not value.array.size:
+        return torch.empty(value.shape, dtype=dtype)
+    return torch.from_numpy(value.array).view(dtype).view(value.shape)

@@ -259,7 +259,7 @@ impl Group {
         Self(Mutex::new(Some(Arc::new(group))))
     }
 
-    fn get(&self) -> PyResult<Arc<grampus_collective::Group>> {
+    pub fn get(&self) -> PyResult<Arc<grampus_collective::Group>> {
         let group = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         group.clone().ok_or_else(|| {
             CollectiveError::new_err("the group has ended: it was closed here; form a new one")
@@ -310,13 +310,18 @@ pub(crate) struct SharedMemory(SharedBytes);
 impl SharedMemory {
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let interface = PyDict::new(py);
-        interface.set_item("data", (self.0.as_ptr() as usize, false))?;
-        interface.set_item("shape", (self.0.len(),))?;
-        interface.set_item("typestr", "|u1")?;
-        interface.set_item("version", 3)?;
-        Ok(interface)
+        array_interface(py, self.0.as_ptr() as usize, self.0.len())
     }
+}
+
+/// What numpy asks memory for.
+pub(crate) fn array_interface(py: Python<'_>, address: usize, length: usize) -> PyResult<Bound<'_, PyDict>> {
+    let interface = PyDict::new(py);
+    interface.set_item("data", (address, false))?;
+    interface.set_item("shape", (length,))?;
+    interface.set_item("typestr", "|u1")?;
+    interface.set_item("version", 3)?;
+    Ok(interface)
 }
 
 fn parse(op: &str) -> PyResult<Op> {

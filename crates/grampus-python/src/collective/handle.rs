@@ -67,7 +67,7 @@ impl Handle {
 
 /// Runs `work` without the interpreter lock. It is given a question to ask now and then: whether Python has a signal
 /// to handle that ends it.
-pub(super) fn interruptible<T: Send>(
+pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, CollectiveError> + Send,
 ) -> PyResult<T> {

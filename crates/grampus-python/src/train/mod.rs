@@ -4,12 +4,18 @@ use pyo3::prelude::*;
 
 mod checkpoint;
 mod events;
+mod fit;
+mod gradients;
 mod metrics;
+mod plan;
 
 /// Adds what this folder gives to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     checkpoint::register(module)?;
     events::register(module)?;
+    fit::register(module)?;
+    gradients::register(module)?;
     metrics::register(module)?;
+    plan::register(module)?;
     Ok(())
 }

@@ -1,0 +1,110 @@
+//! Gradients of Python models.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use grampus_collective::DType;
+use grampus_train::gradients::Parameter;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::collective::{Group, interruptible, raise};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Gradients>()?;
+    module.add_class::<LaneMemory>()
+}
+
+/// The gradients of a model on this worker's lanes.
+#[pyclass(module = "grampus._native", frozen)]
+pub(crate) struct Gradients(Mutex<grampus_train::gradients::Gradients>);
+
+#[pymethods]
+impl Gradients {
+    /// `parameters` are codes of types and numbers of elements, in the order in which they become ready.
+    #[new]
+    fn new(py: Python<'_>, group: &Group, lanes: u32, parameters: Vec<(u8, usize)>) -> PyResult<Self> {
+        let parameters: PyResult<Vec<Parameter>> = parameters
+            .into_iter()
+            .map(|(code, count)| match DType::from_code(code) {
+                Some(dtype) => Ok(Parameter { dtype, count }),
+                None => Err(PyValueError::new_err(format!("no type has the code {code}"))),
+            })
+            .collect();
+        let made = grampus_train::gradients::Gradients::new(group.get()?, lanes, &parameters?);
+        made.map(|made| Self(Mutex::new(made)))
+            .map_err(|error| raise(py, &error))
+    }
+
+    /// Where the gradient of each parameter begins in a lane's memory, in bytes.
+    fn places(&self) -> Vec<usize> {
+        self.get().places().iter().map(|place| place.start).collect()
+    }
+
+    /// The memory of one of this worker's lanes.
+    fn memory(slf: &Bound<'_, Self>, index: usize) -> PyResult<LaneMemory> {
+        let gradients = slf.get().get();
+        let memory = gradients
+            .memory(index)
+            .ok_or_else(|| PyIndexError::new_err(format!("this worker has no lane at {index}")))?;
+        Ok(LaneMemory {
+            address: memory.as_ptr() as usize,
+            length: memory.len(),
+            _owner: slf.clone().unbind(),
+        })
+    }
+
+    /// Begins a step of one of this worker's lanes.
+    fn begin(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        self.get().begin(index).map_err(|error| raise(py, &error))
+    }
+
+    /// Says that the gradient of a parameter is complete.
+    fn ready(&self, py: Python<'_>, parameter: usize) -> PyResult<()> {
+        self.get().ready(parameter).map_err(|error| raise(py, &error))
+    }
+
+    /// Parameters that have not come from the present lane.
+    fn missing(&self) -> Vec<usize> {
+        self.get().missing()
+    }
+
+    /// Ends the step of the present lane.
+    fn end(&self, loss: f32, says: f32) {
+        self.get().end(loss, says);
+    }
+
+    /// A lane without rows.
+    fn skip(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        self.get().skip(index).map_err(|error| raise(py, &error))
+    }
+
+    /// Waits for all sums; the loss, the parameters that no lane used, and what lane 0 said.
+    fn finish(&self, py: Python<'_>) -> PyResult<(f64, Vec<usize>, f32)> {
+        let summed = interruptible(py, |gives_up| self.get().finish(gives_up))?;
+        Ok((summed.loss, summed.unused, summed.said))
+    }
+}
+
+impl Gradients {
+    fn get(&self) -> MutexGuard<'_, grampus_train::gradients::Gradients> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The memory of a lane, which numpy sees without a copy.
+#[pyclass(module = "grampus._native", frozen)]
+pub(crate) struct LaneMemory {
+    address: usize,
+    length: usize,
+    /// The memory lives as long as the gradients do.
+    _owner: Py<Gradients>,
+}
+
+#[pymethods]
+impl LaneMemory {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        crate::collective::array_interface(py, self.address, self.length)
+    }
+}

@@ -1,0 +1,72 @@
+"""Calling what users pass to make models, optimizers and data: seeded alike, one after the other on each host."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from typing import TYPE_CHECKING, Any
+
+from grampus import _native, context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grampus._training.lanes import Lanes
+
+
+def required(function: Callable[..., Any]) -> tuple[int, int] | None:
+    """How many positional arguments a function needs and takes; nothing where it cannot be told.
+
+    >>> required(lambda config, batch_size, download=True: None)
+    (2, 3)
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = sum(p.default is p.empty for p in positional)
+    several = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return needed, sys.maxsize if several else len(positional)
+
+
+def call(function: Callable[..., Any], what: str, shape: str, *arguments: Any) -> Any:
+    """Call a creator with as many of the arguments as it needs, and as it takes of those with a default."""
+    bounds = required(function)
+    if bounds is None:
+        return function(*arguments)
+    needed, taken = bounds
+    if needed > len(arguments):
+        name = getattr(function, "__qualname__", repr(function))
+        raise TypeError(f"the {what} {name} needs {needed} arguments: write it as {shape}")
+    return function(*arguments[: max(needed, min(taken, len(arguments)))])
+
+
+def in_turn(lanes: Lanes, make: Callable[[], Any]) -> Any:
+    """Call on every worker, but never twice at once on a host: creators download files."""
+    group = lanes.group
+    turns = max(group._native.gather_bytes(bytes([0] * context.local_world_size())), key=len)
+    made = None
+    for turn in range(len(turns)):
+        if context.local_rank() == turn:
+            made = make()
+        if len(turns) > 1:
+            group.barrier()
+    return made
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that code of users draws from, where they are loaded."""
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed & 0xFFFFFFFF)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)
+
+
+def make_seed(seed: int, what: int) -> int:
+    """A seed for making something; `what` tells things apart."""
+    return _native.lane_seed("make", seed, what, 0, 0)

@@ -1,0 +1,274 @@
+"""Batches of this worker's lanes, in the order that the formula gives."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from grampus import _native
+from grampus._training.creator import seed_all
+from grampus._training.lanes import reading
+
+if TYPE_CHECKING:
+    from grampus._training.lanes import Lanes
+
+
+class Ask(NamedTuple):
+    """Rows that are to be read for a lane, and what reading them draws its random numbers from."""
+
+    rows: bytearray | range | Sequence[int]
+    seed: int
+
+
+class Batch(NamedTuple):
+    """Rows as the framework takes them, and which they are."""
+
+    rows: Any
+    values: Any
+
+
+class Table(Protocol):
+    """Rows that can be read in any order."""
+
+    def places(self, epoch: int) -> Places:
+        """What is read in an epoch."""
+        ...
+
+    def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
+        """Read batches, one for every ask."""
+        ...
+
+
+class Places(NamedTuple):
+    """What is read in an epoch: so many rows in the order of the formula, or those that a sampler has chosen."""
+
+    count: int
+    shuffled: bool = False
+    chosen: Sequence[int] | None = None
+    batches: Sequence[Sequence[int]] | None = None
+    drop_last: bool = False
+
+
+Weigh = Callable[[Any], float]
+Part = tuple[int, int, float, "Batch | None"]
+Answer = tuple["int | None", "float | None", list[Part]]
+
+
+class TableFeed:
+    """Batches of rows that can be read in any order."""
+
+    def __init__(self, table: Table, lanes: Lanes, batch_size: int, weigh: Weigh | None = None) -> None:
+        """`batch_size` is that of all lanes together."""
+        self._table = table
+        self._lanes = lanes
+        self.batch_size = batch_size
+        self._weigh = weigh
+        self._batches: Iterator[Answer] = iter(())
+
+    def steps(self, epoch: int) -> int:
+        """How many batches an epoch has."""
+        places = self._table.places(epoch)
+        if places.batches is not None:
+            return len(places.batches)
+        whole, rest = divmod(places.count, self.batch_size)
+        return whole + (1 if rest and not places.drop_last else 0)
+
+    def samples(self, epoch: int) -> int:
+        """How many rows an epoch has."""
+        places = self._table.places(epoch)
+        if places.batches is not None:
+            return sum(len(batch) for batch in places.batches)
+        return places.count - (places.count % self.batch_size if places.drop_last else 0)
+
+    def open(self, epoch: int, step: int) -> None:
+        """Go to a step of an epoch."""
+        plan = _Plan(self._table.places(epoch), self._lanes, self.batch_size, epoch)
+        self._batches = self._answers(plan, range(step, self.steps(epoch)))
+
+    def next(self) -> Answer | None:
+        """The next batch; nothing at the end of the epoch."""
+        return next(self._batches, None)
+
+    def _answers(self, plan: _Plan, steps: range) -> Iterator[Answer]:
+        asked: deque[tuple[int, list[tuple[int, int, Ask | None]]]] = deque()
+        ready: deque[Any] = deque()
+
+        def asks() -> Iterator[Ask]:
+            for step in steps:
+                parts = list(plan.parts(step))
+                asked.append((plan.size(step), parts))
+                yield from (ask for _, _, ask in parts if ask is not None)
+
+        # Whoever reads may ask for more than it is asked for, to have it ready.
+        read = self._table.read(asks())
+        for _ in steps:
+            while not asked:
+                # Asked for nothing yet, or this worker has no rows in this batch.
+                ready.extend(itertools.islice(read, 1))
+            rows, parts = asked.popleft()
+            answer: list[Part] = []
+            for lane, count, ask in parts:
+                if ask is None:
+                    answer.append((lane, 0, 0.0, None))
+                    continue
+                values = ready.popleft() if ready else next(read)
+                weight = float(count) if self._weigh is None else float(self._weigh(values))
+                answer.append((lane, count, weight, Batch(ask.rows, values)))
+            yield rows, float(rows) if self._weigh is None else None, answer
+
+
+class _Plan:
+    """Which rows each of this worker's lanes reads at a step of an epoch."""
+
+    def __init__(self, places: Places, lanes: Lanes, size: int, epoch: int) -> None:
+        self._places = places
+        self._lanes = lanes
+        self._size = size
+        self._epoch = epoch
+        self._order = _native.Order(lanes.seed, epoch, places.count) if places.shuffled else None
+
+    def size(self, step: int) -> int:
+        """Rows of the whole batch."""
+        places = self._places
+        if places.batches is not None:
+            return len(places.batches[step])
+        return min(self._size, places.count - step * self._size)
+
+    def parts(self, step: int) -> Iterator[tuple[int, int, Ask | None]]:
+        """Lane, number of rows, and what to ask for."""
+        places, lanes = self._places, self._lanes
+        rows = self.size(step)
+        # A sampler of batches gives each the size that it likes, so each is cut by itself.
+        size = rows if places.batches is not None else self._size
+        for lane in lanes.mine:
+            start, end = _native.rows_of(lane, lanes.total, size, rows)
+            if start == end:
+                yield lane, 0, None
+                continue
+            seed = _native.lane_seed("data", lanes.seed, self._epoch, step, lane)
+            yield lane, end - start, Ask(self._rows(step, start, end), seed)
+
+    def _rows(self, step: int, start: int, end: int) -> bytearray | range | Sequence[int]:
+        places = self._places
+        if places.batches is not None:
+            return list(places.batches[step][start:end])
+        first = step * self._size
+        if places.chosen is not None:
+            return places.chosen[first + start : first + end]
+        if self._order is not None:
+            return self._order.rows(first + start, first + end)
+        return range(first + start, first + end)
+
+
+class Stream(Protocol):
+    """Rows that can only be read from the beginning."""
+
+    # Whether it gives batches instead of rows.
+    batched: bool
+
+    def rows(self, epoch: int) -> Iterator[Any]:
+        """All rows of an epoch; of one lane where the stream asks for it."""
+        ...
+
+    def collate(self, rows: list[Any]) -> Any:
+        """Rows as the framework takes them."""
+        ...
+
+    def size(self, batch: Any) -> int:
+        """Rows of a batch."""
+        ...
+
+    def cut(self, batch: Any, start: int, end: int) -> Any:
+        """Some rows of a batch."""
+        ...
+
+
+class StreamFeed:
+    """Batches of rows that can only be read from the beginning.
+
+    Every worker reads all of them and takes those of its lanes, unless the stream asks for its lane.
+    """
+
+    def __init__(self, stream: Stream, lanes: Lanes, batch_size: int, weigh: Weigh | None = None) -> None:
+        """`batch_size` is that of all lanes together."""
+        self._stream = stream
+        self._lanes = lanes
+        self.batch_size = batch_size
+        self._weigh = weigh
+        self._batches: Iterator[Answer] = iter(())
+
+    def steps(self, epoch: int) -> None:
+        """Nobody knows how many batches there are."""
+
+    def samples(self, epoch: int) -> None:
+        """Nobody knows how many rows there are."""
+
+    def open(self, epoch: int, step: int) -> None:
+        """Go to a step of an epoch, which means to read all that comes before."""
+        lanes = self._lanes
+        first = lanes.mine[0]
+        self._seed(epoch, 0, first)
+        with reading(first, lanes.total) as present:
+            present.asked = False
+            rows = iter(self._stream.rows(epoch))
+            head = list(itertools.islice(rows, 1))
+            apart = present.asked
+        rows = itertools.chain(head, rows)
+        self._batches = self._apart(rows, epoch, step) if apart else self._shared(rows, epoch, step)
+
+    def next(self) -> Answer | None:
+        """The next batch; nothing at the end of the epoch."""
+        return next(self._batches, None)
+
+    def _shared(self, rows: Iterator[Any], epoch: int, step: int) -> Iterator[Answer]:
+        lanes, stream, first = self._lanes, self._stream, 0
+        for at in itertools.count():
+            if at:
+                self._seed(epoch, at, 0)
+            taken = list(itertools.islice(rows, 1 if stream.batched else self.batch_size))
+            if not taken:
+                return
+            count = stream.size(taken[0]) if stream.batched else len(taken)
+            if at >= step:
+                size = count if stream.batched else self.batch_size
+                parts = []
+                for lane in lanes.mine:
+                    start, end = _native.rows_of(lane, lanes.total, size, count)
+                    parts.append(self._part(lane, taken, start, end, first))
+                yield count, float(count) if self._weigh is None else None, parts
+            first += count
+
+    def _apart(self, rows: Iterator[Any], epoch: int, step: int) -> Iterator[Answer]:
+        lanes, stream = self._lanes, self._stream
+        readers = {lanes.mine[0]: rows}
+        for lane in lanes.mine[1:]:
+            with reading(lane, lanes.total):
+                readers[lane] = iter(stream.rows(epoch))
+        first = 0
+        for at in itertools.count():
+            parts = []
+            for lane, reader in readers.items():
+                start, end = _native.rows_of(lane, lanes.total, self.batch_size, self.batch_size)
+                self._seed(epoch, at, lane)
+                with reading(lane, lanes.total):
+                    taken = list(itertools.islice(reader, 1 if stream.batched else end - start))
+                count = stream.size(taken[0]) if stream.batched and taken else len(taken)
+                if at >= step:
+                    parts.append(self._part(lane, taken, 0, count, first + start))
+            first += self.batch_size
+            if at >= step:
+                # The others may have rows where this worker has none: they are asked.
+                yield None, None, parts
+
+    def _part(self, lane: int, taken: list[Any], start: int, end: int, first: int) -> Part:
+        if start == end:
+            return lane, 0, 0.0, None
+        stream = self._stream
+        values = stream.cut(taken[0], start, end) if stream.batched else stream.collate(taken[start:end])
+        weight = float(end - start) if self._weigh is None else float(self._weigh(values))
+        return lane, end - start, weight, Batch(range(first + start, first + end), values)
+
+    def _seed(self, epoch: int, step: int, lane: int) -> None:
+        seed_all(_native.lane_seed("data", self._lanes.seed, epoch, step, lane))

@@ -1,0 +1,101 @@
+"""What travels from the driver to the workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Bounds of gradients: of each value, or of their norm."""
+
+    least: float | None = None
+    most: float | None = None
+    norm: float | None = None
+
+
+@dataclass
+class Spec:
+    """What a user says about a model. It travels as one piece: its parts may share parameters."""
+
+    framework: str
+    model: Any
+    optimizer: Any = None
+    loss: Any = None
+    metrics: Any = None
+    scheduler: Any = None
+    scheduler_step_freq: str = "epoch"
+    config: dict[str, Any] = field(default_factory=dict)
+    backend: str = "grampus"
+    loss_weight: Callable[[Any], float] | None = None
+    clipping: Clipping | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the work is cut: equal for all calls of a run."""
+
+    lanes: int
+    seed: int
+    threads: int
+
+
+@dataclass
+class Data:
+    """Data as the user passed it, and how to read it."""
+
+    value: Any
+    batch_size: int | None
+    given: bool
+    feature_cols: Sequence[str] | None = None
+    label_cols: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where and when a run is saved."""
+
+    url: str
+    every: str | None
+    keep: int | None
+    best: str | None
+    mode: str = "auto"
+
+
+@dataclass
+class Fit:
+    """One call of `fit`."""
+
+    spec: Spec
+    layout: Layout
+    state: Any
+    data: Data
+    validation: Data | None
+    # How far to go: epochs, steps, and a trigger as JSON.
+    epochs: int | None
+    max_steps: int | None
+    end: str | None
+    callbacks: list[Any]
+    stop_on_nan: bool
+    saving: Saving | None
+    # Where the run begins, and where it goes on from: positions of the loop.
+    first: dict[str, Any]
+    at: dict[str, Any]
+    # The checkpoint from which a run goes on, and what it says.
+    resumed_from: str | None
+    saved: dict[str, Any] | None
+    run: str | None
+
+
+@dataclass
+class Pass:
+    """One call of `evaluate` or `predict`."""
+
+    spec: Spec
+    layout: Layout
+    state: Any
+    data: Data

@@ -1,0 +1,78 @@
+"""The lanes of a run, and those of this worker."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from grampus import _native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grampus.collective import Group
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Who drives what: equal on all workers but for `mine`."""
+
+    group: Group
+    mine: range
+    total: int
+    seed: int
+    threads: int
+
+    @classmethod
+    def of(cls, group: Group, total: int, seed: int, threads: int) -> Lanes:
+        """The lanes of this worker."""
+        first, end = _native.lanes_of(group.rank, group.size, total)
+        return cls(group, range(first, end), total, seed, threads)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one lane: then everything is as in a loop without Grampus."""
+        return self.total == 1
+
+
+class Lane(NamedTuple):
+    """One lane among all: see `grampus.lane`."""
+
+    index: int
+    count: int
+
+
+class _Present:
+    """The lane that reads now, and whether anyone has asked for it."""
+
+    def __init__(self) -> None:
+        self.lane = Lane(0, 1)
+        self.asked = False
+
+
+_present = _Present()
+
+
+def lane() -> Lane:
+    """The lane for which data is read now: its `index` among the `count` lanes of the run.
+
+    An iterable data set that yields only the rows of its lane reads nothing twice; one that does not ask is read
+    whole by every worker, which then takes the rows of its lanes.
+
+    >>> lane()
+    Lane(index=0, count=1)
+    """
+    _present.asked = True
+    return _present.lane
+
+
+@contextmanager
+def reading(index: int, count: int) -> Iterator[_Present]:
+    """Let `lane` answer for this lane meanwhile."""
+    before = _present.lane
+    _present.lane = Lane(index, count)
+    try:
+        yield _present
+    finally:
+        _present.lane = before

@@ -1,0 +1,113 @@
+"""What users say about a run, checked and brought into one form."""
+
+from __future__ import annotations
+
+import importlib.util
+import operator
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grampus._training import saved
+from grampus._training.job import Saving
+from grampus.callbacks import Callback, Checkpoint, Logger, StopOnNaN
+from grampus.triggers import EveryEpoch, Trigger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BACKENDS = ("grampus", "torch_distributed", "horovod")
+RUNS = "grampus_runs"
+
+
+class _Default(int):
+    """A number that was not asked for, and gives way to that of a loader."""
+
+
+DEFAULT_BATCH_SIZE = _Default(32)
+
+
+def check_size(value: Any, name: str) -> int:
+    """A whole number of at least 1."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, it is {value!r}") from None
+    if isinstance(value, bool) or number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, it is {value!r}")
+    return int(number)
+
+
+def check_backend(backend: str) -> None:
+    """A backend that is known, and there."""
+    if backend not in _BACKENDS:
+        raise ValueError(f"there is no backend {backend!r}: use 'grampus', 'torch_distributed' or 'horovod'")
+    if backend == "horovod" and importlib.util.find_spec("horovod") is None:
+        raise ValueError("backend='horovod' needs Horovod, which is not installed: use backend='grampus'")
+
+
+def ends(epochs: Any) -> tuple[int | None, str | None]:
+    """A number of epochs, or a trigger as JSON."""
+    if isinstance(epochs, Trigger):
+        return None, epochs.to_json()
+    return check_size(epochs, "epochs"), None
+
+
+def parted(
+    callbacks: Sequence[Any] | None, checkpoint: Any
+) -> tuple[list[Callback], list[Logger], bool, Any]:
+    """Callbacks that run beside the model, loggers, whether to stop at a loss that is no number, and what to save."""
+    beside: list[Callback] = []
+    loggers: list[Logger] = []
+    stops = False
+    for each in callbacks or ():
+        if isinstance(each, StopOnNaN):
+            stops = True
+        elif isinstance(each, Checkpoint):
+            if checkpoint is not None:
+                raise ValueError("checkpoint= was passed, and a Checkpoint among the callbacks: pass one of them")
+            checkpoint = each
+        elif isinstance(each, Logger):
+            loggers.append(each)
+        elif isinstance(each, Callback):
+            beside.append(each)
+        else:
+            raise TypeError(f"{each!r} is no callback: derive its class from grampus.callbacks.Callback or Logger")
+    return beside, loggers, stops, checkpoint
+
+
+def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None) -> Saving | None:
+    """Where and when a run is saved."""
+    if checkpoint is None:
+        return None
+    if isinstance(checkpoint, str | os.PathLike):
+        checkpoint = Checkpoint(checkpoint)
+    elif isinstance(checkpoint, Trigger):
+        checkpoint = Checkpoint(every=checkpoint)
+    elif not isinstance(checkpoint, Checkpoint):
+        raise TypeError(f"checkpoint is a {type(checkpoint).__name__}: pass a folder, a trigger or a Checkpoint")
+    place = model_dir if checkpoint.path is None else checkpoint.path
+    if place is None:
+        raise ValueError("there is no place for checkpoints: pass checkpoint='some/folder', or model_dir=")
+    every = checkpoint.every if checkpoint.every is not None else EveryEpoch()
+    url = saved.located(os.fspath(place))
+    return Saving(url, every.to_json(), checkpoint.keep, checkpoint.best, checkpoint.mode)
+
+
+def run_folder(model_dir: str | os.PathLike[str] | None) -> str | None:
+    """The folder of a run; none where that is no local one."""
+    if model_dir is not None:
+        place = os.fspath(model_dir)
+        return None if "://" in place else str(Path(place).absolute())
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1, 1000):
+        folder = Path(RUNS) / (stamp if number == 1 else f"{stamp}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError:
+            return None
+        return str(folder.absolute())
+    return None

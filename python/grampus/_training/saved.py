@@ -1,0 +1,172 @@
+"""Checkpoints of a run: what is in them, and how a run goes on from one."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from grampus import _native
+from grampus.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from grampus._training.job import Fit
+
+# How long the end of a run waits for what is being written; a store that is slower is in trouble.
+_WITHIN = 600.0
+_TYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+    "complex64": "C64",
+}
+_NAMES = {code: name for name, code in _TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A tensor as bytes in an array, which travels without a copy; numpy has no type for some of them."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    array: Any
+
+
+class Saved(NamedTuple):
+    """A run as it was saved."""
+
+    name: str
+    state: dict[str, Any]
+    meta: dict[str, Any]
+
+
+class Store:
+    """Where the first worker saves a run."""
+
+    def __init__(self, job: Fit) -> None:
+        """Of this job."""
+        if job.saving is None:
+            raise CheckpointError("this run is not saved: pass checkpoint=")
+        self._job = job
+        self._saving = job.saving
+        self._store = _native.CheckpointStore(job.saving.url)
+        self._written: set[str] = set()
+        self._best: tuple[float, str] | None = None
+
+    def save(self, state: dict[str, Any], meta: dict[str, Any], score: float | None) -> str | None:
+        """Begin to write what `state` holds now; nothing where this step is saved already."""
+        name = f"step-{meta['at']['step']:08d}"
+        if score is not None and (self._best is None or score > self._best[0]):
+            self._best = score, name
+        if name in self._written:
+            return None
+        self._written.add(name)
+        pinned = [] if self._best is None else [self._best[1]]
+        _begin(self._store, name, state, meta, self._saving.keep, pinned)
+        return name
+
+    def wait(self) -> None:
+        """Wait until all is written."""
+        self._store.wait(_WITHIN)
+
+
+def located(place: str) -> str:
+    """A place in full: relative paths are the driver's."""
+    return place if "://" in place else str(Path(place).absolute())
+
+
+def write(store: _native.CheckpointStore, state: dict[str, Any], meta: dict[str, Any]) -> None:
+    """Write one checkpoint, and wait for it."""
+    _begin(store, f"step-{meta['at']['step']:08d}", state, meta, None, [])
+    store.wait(_WITHIN)
+
+
+def _begin(
+    store: _native.CheckpointStore,
+    name: str,
+    state: dict[str, Any],
+    meta: dict[str, Any],
+    keep: int | None,
+    pinned: list[str],
+) -> None:
+    text = json.dumps({**meta, "plain": state.get("plain")})
+    files = {f"{file}.safetensors": tensors(state.get(file, {})) for file in ("model", "optimizer")}
+    store.begin(name, files, text, keep, pinned)
+
+
+def tensors(packed: dict[str, Packed]) -> dict[str, tuple[list[int], str, Any]]:
+    """Tensors as a checkpoint takes them."""
+    return {name: (list(p.shape), _code(name, p.dtype), p.array) for name, p in packed.items()}
+
+
+def _code(name: str, dtype: str) -> str:
+    if dtype not in _TYPES:
+        raise CheckpointError(f"tensor {name!r} is of {dtype}, which no checkpoint holds: use another type")
+    return _TYPES[dtype]
+
+
+def packed(found: dict[str, tuple[list[int], str, Any]]) -> dict[str, Packed]:
+    """Tensors of a checkpoint as they travel."""
+    import numpy as np
+
+    return {
+        name: Packed(_NAMES[code], tuple(shape), np.asarray(memory))
+        for name, (shape, code, memory) in found.items()
+    }
+
+
+def latest(url: str) -> tuple[Saved | None, list[str]]:
+    """The newest whole checkpoint of a store, and why newer ones were passed over."""
+    found, reasons = _native.CheckpointStore(url).read_latest()
+    if found is None:
+        return None, reasons
+    name, meta, files = found
+    return _saved(name, meta, files), reasons
+
+
+def read(url: str) -> Saved:
+    """One checkpoint, or the newest of a store of several."""
+    try:
+        meta, files = _native.read_checkpoint(url)
+    except CheckpointError:
+        found, _ = latest(url)
+        if found is None:
+            raise
+        return found
+    return _saved(url.rstrip("/").rpartition("/")[2], meta, files)
+
+
+def _saved(name: str, meta: str, files: dict[str, Any]) -> Saved:
+    told = json.loads(meta)
+    state = {file: packed(files.get(f"{file}.safetensors", {})) for file in ("model", "optimizer")}
+    return Saved(name, {**state, "plain": told.get("plain")}, told)
+
+
+def written_meters(by_lane: dict[int, dict[str, bytes]]) -> dict[str, dict[str, str]]:
+    """States of meters as texts."""
+    return {
+        str(lane): {name: base64.b64encode(state).decode() for name, state in states.items()}
+        for lane, states in by_lane.items()
+    }
+
+
+def read_meters(told: dict[str, dict[str, str]]) -> dict[int, dict[str, bytes]]:
+    """States of meters again."""
+    return {
+        int(lane): {name: base64.b64decode(state) for name, state in states.items()}
+        for lane, states in told.items()
+    }

@@ -1,0 +1,289 @@
+"""What looks on while a model is trained: callbacks, reports, validation, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from grampus import _report
+from grampus._training import metering, saved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grampus._training.job import Fit
+
+# Rows that an error names.
+_NAMED = 8
+
+
+class Run:
+    """What a callback sees of a run. It is there to be read; only `stop` and `log` do something."""
+
+    def __init__(self, model: Any, config: dict[str, Any]) -> None:
+        self.model = model.module
+        self.optimizer = model.optimizer
+        self.config = config
+        self.epoch = 0
+        self.step = 0
+        self.loss: float | None = None
+        self.record: dict[str, float] | None = None
+        self.reason: str | None = None
+        self.logged: dict[str, float] = {}
+
+    def stop(self, reason: str = "a callback asked for it") -> None:
+        """End the run after this step or epoch."""
+        self.reason = reason
+
+    def log(self, name: str, value: float) -> None:
+        """Add a value to the record of the epoch."""
+        self.logged[name] = float(value)
+
+
+class Watcher:
+    """One a worker; callbacks, reports and checkpoints are the first worker's."""
+
+    def __init__(
+        self, job: Fit, model: Any, feed: Any, validation: Any, take: Callable[[Any], dict[str, Any]]
+    ) -> None:
+        """Watch a run of this job; `take` gives the state of the model."""
+        self._job = job
+        self._model = model
+        self._feed = feed
+        self._validation = validation
+        self._take = take
+        self._group = model.lanes.group
+        self._leads = self._group.rank == 0
+        self.callbacks = job.callbacks
+        self.records: list[dict[str, Any]] = [] if job.saved is None else list(job.saved["records"])
+        self._run = Run(model, job.spec.config)
+        self._asks_at_steps = any(_overrides(callback, "on_step_end") for callback in self.callbacks)
+        self._begins_steps = self._leads and any(_overrides(c, "on_step_begin") for c in self.callbacks)
+        self._metrics = metering.trainable(job.spec.metrics)
+        self._store = saved.Store(job) if job.saving is not None and self._leads else None
+
+    # What the loop calls
+
+    def run_begins(self) -> None:
+        """Tell the driver and the callbacks."""
+        job, at = self._job, self._job.at
+        self._fresh_meters()
+        if job.saved is not None:
+            self._go_on(job.saved)
+        self._model.epoch_begins()
+        self._run.epoch, self._run.step = at["epoch"], at["step"]
+        self._tell(
+            kind="begin",
+            epochs=None if job.epochs is None else job.first["epoch"] + job.epochs,
+            epoch=at["epoch"],
+            steps=self._feed.steps(at["epoch"]),
+            samples=self._feed.samples(at["epoch"]),
+            workers=self._group.size,
+            lanes=job.layout.lanes,
+            batch_size=self._feed.batch_size,
+            threads=job.layout.threads,
+            resumed_from=job.resumed_from,
+            metrics=metering.names(job.spec.metrics),
+            run=job.run,
+        )
+        self._call("on_run_begin")
+        if at["step_in_epoch"] and self._begins_steps:
+            self._call("on_step_begin")
+
+    def _go_on(self, told: dict[str, Any]) -> None:
+        """Take up an epoch where it was saved; the rows must be the same."""
+        for name, now in (("batch_size", self._feed.batch_size), ("samples", self._feed.samples(0))):
+            if told.get(name) != now and told["at"]["step_in_epoch"]:
+                raise ValueError(
+                    f"the run was saved within an epoch, with {name}={told.get(name)}, and goes on with {now}: the "
+                    "rows that are left would be others; use the same data and batch_size"
+                )
+        for lane, states in saved.read_meters(told["meters"]).items():
+            meters = self._model.meters.get(lane, {})
+            for name, state in states.items():
+                if name in meters:
+                    meters[name].load(state)
+
+    def run_ends(self, at: dict[str, Any], reason: str) -> None:
+        """Tell the callbacks, and wait for what is being written."""
+        self._run.reason = reason
+        self._call("on_run_end")
+        if self._store is not None:
+            self._store.wait()
+        self._tell(kind="end", reason=reason, step=at["step"])
+
+    def epoch_begins(self, epoch: int, step: int) -> None:
+        """An epoch begins."""
+        self._run.epoch, self._run.step, self._run.record = epoch, step, None
+        self._model.epoch_begins()
+        self._fresh_meters()
+        self._call("on_epoch_begin")
+        if self._begins_steps:
+            self._call("on_step_begin")
+
+    def step_ends(self, epoch: int, step_in_epoch: int, step: int, loss: float) -> str | None:
+        """A step is done; callbacks may end the run."""
+        if self._model.odd_losses or loss - loss != 0.0:
+            self._odd_loss(epoch, step_in_epoch, loss)
+        run = self._run
+        run.epoch, run.step, run.loss = epoch, step, loss
+        if self._asks_at_steps:
+            self._call("on_step_end")
+            reason = self._agreed()
+            if reason is not None:
+                return reason
+        if self._begins_steps:
+            self._call("on_step_begin")
+        return None
+
+    def validate(self, epoch: int) -> list[tuple[str, float]]:
+        """Measure on the validation data; the values that go into the epoch's record."""
+        found = list(self._trained_metrics().items())
+        if self._validation is not None:
+            from grampus._training.worker import judged
+
+            self._tell(kind="validate", epoch=epoch, done=0, samples=self._validation.samples(0))
+            values = judged(self._model, self._validation)
+            numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+            found += [(f"val_{name}", float(value)) for name, value in numbers.items()]
+        found.append(("learning_rate", self._model.learning_rate))
+        return found
+
+    def epoch_ends(self, epoch: int, step: int, record: dict[str, float]) -> str | None:
+        """An epoch is done; callbacks may end the run."""
+        record = _tidy(record)
+        run = self._run
+        run.epoch, run.step, run.record, run.logged = epoch, step, record, {}
+        self._model.epoch_ends(record)
+        self._call("on_epoch_end")
+        record.update(self._shared(run.logged))
+        self.records.append(record)
+        self._tell(kind="epoch", epoch=epoch - 1, record=record)
+        return self._agreed()
+
+    def save(self, at: str, why: str) -> None:
+        """Write a checkpoint, in the background."""
+        # Peers of the group have proved the key of the job.
+        told = self._group._native.gather_bytes(pickle.dumps(self._meter_states()))
+        if self._store is None:
+            return
+        job = self._job
+        by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
+        meta = {
+            "at": json.loads(at),
+            "first": job.first,
+            "layout": asdict(job.layout),
+            "batch_size": self._feed.batch_size,
+            "samples": self._feed.samples(0),
+            "backend": job.spec.backend,
+            "records": self.records,
+            "meters": saved.written_meters(by_lane),
+            "why": why,
+        }
+        name = self._store.save(self._take(self._model), meta, self._score())
+        if name is not None:
+            self._tell(kind="checkpoint", name=name, path=f"{job.saving.url}/{name}")  # type: ignore[union-attr]
+
+    def _score(self) -> float | None:
+        """By which checkpoints are compared: larger is better."""
+        best = self._job.saving.best if self._job.saving is not None else None
+        record = self._run.record
+        if best is None or record is None:
+            return None
+        if best not in record:
+            raise ValueError(f"there is no {best!r} to choose the best checkpoint by: there are {', '.join(record)}")
+        return record[best] if self._job.saving.mode == "max" else -record[best]  # type: ignore[union-attr]
+
+    def report(self, at: str, losses: list[tuple[int, float]]) -> None:
+        """Tell the driver how far it is."""
+        position = json.loads(at)
+        if not self._leads:
+            return
+        rate = self._model.learning_rate
+        self._tell(
+            kind="steps",
+            epoch=position["epoch"],
+            steps=[[step, loss, rate] for step, loss in losses],
+            step=position["step_in_epoch"],
+            samples=position["rows"],
+            seconds=position["seconds"],
+            waited=position["waited"],
+            metrics=metering.numbers(self._metrics, list(self._meter_states().values())),
+        )
+
+    # What it is made of
+
+    def _tell(self, **event: Any) -> None:
+        if self._leads:
+            _report.send(json.dumps(event).encode())
+
+    def _call(self, hook: str) -> None:
+        if self._leads:
+            for callback in self.callbacks:
+                getattr(callback, hook)(self._run)
+
+    def _agreed(self) -> str | None:
+        """Why the first worker's callbacks want to end the run, on every worker."""
+        if not self.callbacks:
+            return None
+        reason: str | None = self._shared(self._run.reason)
+        return reason
+
+    def _shared(self, value: Any) -> Any:
+        """The first worker's value on every worker."""
+        if self._group.size == 1 or not self.callbacks:
+            return value
+        told = self._group._native.gather_bytes(json.dumps(value).encode() if self._leads else b"")
+        return json.loads(told[0])
+
+    def _odd_loss(self, epoch: int, step: int, loss: float) -> None:
+        """Name the rows of a loss that is no number; end the run where that was asked for."""
+        odd, self._model.odd_losses = self._model.odd_losses, []
+        where = f"at epoch {epoch + 1}, step {step}"
+        for lane, value, rows in odd:
+            text = f"the loss is {value} {where}, lane {lane}: rows {_listed(rows)}"
+            if self._job.stop_on_nan:
+                raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
+            _report.send(json.dumps({"kind": "note", "text": text}).encode())
+        if not odd and self._job.stop_on_nan and self._group.size == 1:
+            raise FloatingPointError(f"the loss is {loss} {where}")
+
+    def _fresh_meters(self) -> None:
+        lanes = self._model.lanes
+        self._model.meters = {lane: metering.meters(self._metrics) for lane in lanes.mine}
+
+    def _meter_states(self) -> dict[int, Any]:
+        return {lane: metering.states(meters) for lane, meters in self._model.meters.items()}
+
+    def _trained_metrics(self) -> dict[str, float]:
+        """Metrics of the epoch's own rows, over all lanes."""
+        if not self._metrics:
+            return {}
+        told = self._group._native.gather_bytes(pickle.dumps(self._meter_states()))
+        by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
+        return metering.numbers(self._metrics, list(by_lane.values()))
+
+
+def _overrides(callback: Any, hook: str) -> bool:
+    from grampus.callbacks import Callback
+
+    method: Callable[..., Any] | None = getattr(type(callback), hook, None)
+    return method is not None and method is not getattr(Callback, hook)
+
+
+def _tidy(record: dict[str, float]) -> dict[str, float]:
+    """Counts as whole numbers, and the losses and metrics before the sizes and times."""
+    counts = {"epoch", "samples", "steps", "val_num_samples"}
+    last = ("learning_rate", "samples", "val_num_samples", "steps", "seconds", "samples_per_second", "data_wait")
+    ordered = {name: value for name, value in record.items() if name not in last}
+    ordered |= {name: record[name] for name in last if name in record}
+    return {name: int(value) if name in counts else value for name, value in ordered.items()}
+
+
+def _listed(rows: Any) -> str:
+    if isinstance(rows, bytearray):
+        rows = memoryview(rows).cast("q").tolist()
+    shown = ", ".join(str(row) for row in rows[:_NAMED])
+    return f"{shown}, … ({len(rows)} in all)" if len(rows) > _NAMED else shown

@@ -1,0 +1,112 @@
+"""What a worker does for `fit`, `evaluate` and `predict`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from grampus import _native, collective
+from grampus._training import metering
+from grampus._training.lanes import Lanes
+from grampus._training.watcher import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grampus._training.job import Fit, Layout, Pass, Spec
+
+
+def fit(job: Fit) -> dict[str, Any]:
+    """Train; every worker says who it is, the first one also what came out."""
+    lanes, framework = _begin(job.spec, job.layout)
+    with closing(framework.Model(job.spec, lanes, job.state, training=True)) as model:
+        feed = framework.feed(job.data, lanes, job.spec, training=True)
+        validation = None
+        if job.validation is not None:
+            validation = framework.feed(job.validation, lanes, job.spec, training=False)
+        watcher = Watcher(job, model, feed, validation, framework.take)
+        settings = {
+            "seed": job.layout.seed,
+            "first": job.first,
+            "epochs": job.epochs,
+            "max_steps": job.max_steps,
+            "end": _trigger(job.end),
+            "save": None if job.saving is None else _trigger(job.saving.every),
+        }
+        watcher.run_begins()
+        at, reason = _native.fit(model, feed, watcher, json.dumps(settings), json.dumps(job.at))
+        watcher.run_ends(json.loads(at), reason)
+        answer: dict[str, Any] = {"pid": os.getpid(), "rows": model.rows}
+        if lanes.group.rank == 0:
+            answer["state"] = framework.take(model)
+            answer |= {"at": json.loads(at), "reason": reason, "records": watcher.records}
+            answer["callbacks"] = [vars(callback) for callback in job.callbacks]
+        return answer
+
+
+def _trigger(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _begin(spec: Spec, layout: Layout) -> tuple[Lanes, Any]:
+    framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
+    group = collective.world()
+    return Lanes.of(group, layout.lanes, layout.seed, layout.threads), framework
+
+
+def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, float, Any]]:
+    """All parts of this worker's lanes, from the first row to the last."""
+    feed.open(0, 0)
+    while (answer := feed.next()) is not None:
+        total, _, found = answer
+        if total is None:
+            sizes = [(lane, rows, weight) for lane, rows, weight, _ in found]
+            if model.agree(sizes)[0] == 0:
+                return
+        yield from (part for part in found if part[3] is not None)
+
+
+def evaluate(job: Pass) -> dict[str, Any]:
+    """Loss and metrics over all rows."""
+    lanes, framework = _begin(job.spec, job.layout)
+    with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
+        feed = framework.feed(job.data, lanes, job.spec, training=False)
+        return judged(model, feed)
+
+
+def judged(model: Any, feed: Any) -> dict[str, Any]:
+    """Loss and metrics over all rows that a feed gives: the same on every worker."""
+    lanes = model.lanes
+    meters = {lane: metering.meters(model.spec.metrics) for lane in lanes.mine}
+    sums = {lane: [0.0, 0] for lane in lanes.mine}
+    with model.evaluating():
+        for lane, rows, _, batch in parts(feed, model):
+            sums[lane][0] += model.evaluate(lane, batch, meters[lane]) * rows
+            sums[lane][1] += rows
+    mine = {lane: (sums[lane], metering.states(meters[lane])) for lane in lanes.mine}
+    # Peers of the group have proved the key of the job.
+    told = lanes.group._native.gather_bytes(pickle.dumps(mine))
+    by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
+    loss, count = 0.0, 0
+    for (lane_loss, lane_rows), _ in by_lane.values():
+        loss += lane_loss
+        count += lane_rows
+    answer: dict[str, Any] = {"loss": loss / count if count else float("nan")}
+    answer |= metering.values(model.spec.metrics, [states for _, states in by_lane.values()])
+    answer["num_samples"] = count
+    return answer
+
+
+def predict(job: Pass) -> list[tuple[int, int, Any]]:
+    """The outputs of this worker's lanes, with the first row of each and their number."""
+    lanes, framework = _begin(job.spec, job.layout)
+    with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
+        feed = framework.feed(job.data, lanes, job.spec, training=False)
+        with model.evaluating():
+            return [
+                (batch.rows[0], rows, model.predict(lane, batch)) for lane, rows, _, batch in parts(feed, model)
+            ]

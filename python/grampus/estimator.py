@@ -1,0 +1,471 @@
+"""An Estimator: a model that trains, evaluates and predicts on many workers."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from grampus import _native, session
+from grampus._training import saved, worker
+from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Spec
+from grampus._training.options import (
+    DEFAULT_BATCH_SIZE,
+    check_backend,
+    check_size,
+    ends,
+    parted,
+    run_folder,
+    saving,
+)
+from grampus._training.show import Show
+from grampus.history import History
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from grampus.cluster import Cluster
+    from grampus.triggers import Trigger
+
+_START: dict[str, Any] = {
+    "epoch": 0,
+    "step_in_epoch": 0,
+    "step": 0,
+    "loss_sum": 0.0,
+    "rows": 0,
+    "seconds": 0.0,
+    "waited": 0.0,
+}
+
+
+class Estimator:
+    """A single-node model on many workers: `fit`, `evaluate`, `predict`. Make one with `Estimator.from_torch`.
+
+    The driver keeps the weights between calls; workers stay warm.
+    """
+
+    def __init__(
+        self,
+        *,
+        framework: str,
+        model: Any,
+        optimizer: Any = None,
+        loss: Any = None,
+        metrics: Any = None,
+        scheduler: Any = None,
+        config: dict[str, Any] | None = None,
+        backend: str = "grampus",
+        workers: int | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        lanes: int | None = None,
+        threads_per_lane: int | None = None,
+        scheduler_step_freq: str = "epoch",
+        loss_weight: Callable[[Any], float] | None = None,
+    ) -> None:
+        """See `Estimator.from_torch`."""
+        self._params: dict[str, Any] = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
+        self._check()
+        self._clipping: Clipping | None = None
+        self._layout: Layout | None = None
+        self._state: dict[str, Any] | None = None
+        self._at = dict(_START)
+        self._started: Cluster | None = None
+
+    @classmethod
+    def from_torch(
+        cls,
+        *,
+        model: Any,
+        optimizer: Any,
+        loss: Any = None,
+        metrics: Any = None,
+        scheduler: Any = None,
+        config: dict[str, Any] | None = None,
+        backend: str = "grampus",
+        workers: int | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        lanes: int | None = None,
+        threads_per_lane: int | None = None,
+        scheduler_step_freq: str = "epoch",
+        loss_weight: Callable[[Any], float] | None = None,
+    ) -> Estimator:
+        """An Estimator of a PyTorch model.
+
+        Args:
+            model: a module, its class, or a function `f(config)` that returns one. Functions and classes are
+                called on every worker, seeded alike; all begin with the weights of the first.
+            optimizer: a torch optimizer of that module, a function `f(model, config)`, or a name such as "adam",
+                whose settings (`lr`, …) are taken from `config`.
+            loss: a module, its class, a function `f(output, target)`, or a function `f(config)` that returns one
+                of these; `None` where the model's output has a `loss` of its own.
+            metrics: see `grampus.metrics`: measured on the rows of each epoch, on validation data, and by
+                `evaluate`.
+            scheduler: of the learning rate: an object, or a function `f(optimizer, config)`.
+            config: passed to all these functions, and to those that make data.
+            backend: what sums the gradients: "grampus", "torch_distributed" (Gloo, or NCCL on GPUs), "horovod".
+            workers: how many to use; by default all of the cluster's, which is started where none runs.
+            model_dir: the folder of the run, for checkpoints and logs; by default a new one under `grampus_runs`.
+            seed: of all random numbers; runs with equal seed, lanes and threads end with equal weights.
+            lanes: into how many parts each batch is cut; by default the number of workers. Keep it when the number
+                of workers changes, and the weights stay the same to the bit.
+            threads_per_lane: by default the cores of a host shared among the lanes on it.
+            scheduler_step_freq: when the scheduler steps: each "epoch", or each "batch".
+            loss_weight: a function of a batch that says what it counts for, where the loss is not a mean over
+                rows: for example the sum of class weights, or the number of tokens.
+
+        >>> import torch, grampus as gp
+        >>> x = torch.linspace(-1, 1, 64).unsqueeze(1)
+        >>> est = gp.Estimator.from_torch(
+        ...     model=torch.nn.Linear(1, 1),
+        ...     optimizer=lambda model, config: torch.optim.SGD(model.parameters(), lr=config["lr"]),
+        ...     loss=torch.nn.MSELoss(),
+        ...     config={"lr": 0.1},
+        ...     workers=2,
+        ... )
+        >>> history = est.fit({"x": x, "y": 3 * x + 1}, epochs=20, batch_size=16)
+        >>> est.evaluate({"x": x, "y": 3 * x + 1})["loss"] < 0.01
+        True
+        >>> est.predict(torch.zeros(2, 1)).shape
+        torch.Size([2, 1])
+        >>> est.shutdown()
+        """
+        given = {name: value for name, value in locals().items() if name != "cls"}
+        return cls(framework="torch", **given)
+
+    def fit(
+        self,
+        data: Any,
+        epochs: int | Trigger = 1,
+        batch_size: int | None = DEFAULT_BATCH_SIZE,
+        validation_data: Any = None,
+        feature_cols: Sequence[str] | None = None,
+        label_cols: Sequence[str] | None = None,
+        callbacks: Sequence[Any] | None = None,
+        checkpoint: Any = None,
+        resume: bool | str = False,
+        max_steps: int | None = None,
+    ) -> History:
+        """Train, and return the history: one record an epoch.
+
+        Args:
+            data: `{"x": …, "y": …}` of arrays or tensors, a Dataset, a DataLoader, or a function `f(config)` or
+                `f(config, batch_size)` that returns one of these.
+            epochs: how many, or a trigger that ends the run.
+            batch_size: rows of a batch over all workers together; `None` takes the loader's.
+            validation_data: is evaluated after each epoch, in the same forms.
+            feature_cols, label_cols: columns of a data frame, or of a dict with other names than "x" and "y".
+            callbacks: see `grampus.callbacks`.
+            checkpoint: a folder or `s3://…`, a trigger, or a `grampus.Checkpoint`.
+            resume: go on from the newest checkpoint, if there is one; or a place to look for it.
+            max_steps: end after so many steps.
+        """
+        cluster, workers = self._cluster()
+        layout = self._laid_out(cluster, workers)
+        epochs_, end = ends(epochs)
+        beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
+        model_dir = self._params["model_dir"]
+        where = saving(asked, model_dir)
+        found = self._found(resume, where, model_dir) if resume else None
+        if found is not None:
+            layout = self._adopted(found)
+            workers = min(workers, layout.lanes)
+        first = self._at if found is None else found.meta["first"]
+        self._warn_of_empty_lanes(batch_size, layout)
+        folder = run_folder(model_dir)
+        job = Fit(
+            spec=self._spec(),
+            layout=layout,
+            state=self._state if found is None else found.state,
+            data=self._data(data, batch_size, feature_cols, label_cols),
+            validation=None
+            if validation_data is None
+            else self._data(validation_data, batch_size, feature_cols, label_cols, also=True),
+            epochs=epochs_,
+            max_steps=None if max_steps is None else check_size(max_steps, "max_steps"),
+            end=end,
+            callbacks=beside,
+            stop_on_nan=stop_on_nan,
+            saving=where,
+            first=first,
+            at=self._at if found is None else found.meta["at"],
+            resumed_from=None if found is None else found.name,
+            saved=None if found is None else found.meta,
+            run=folder,
+        )
+        with Show(loggers, folder) as show:
+            answers = cluster._call(worker.fit, (job,), {}, workers, show.report)
+            self._layout = layout
+            return self._took(answers, callbacks)
+
+    def _took(self, answers: list[dict[str, Any]], callbacks: Sequence[Any] | None) -> History:
+        """Keep what the first worker has trained."""
+        first = answers[0]
+        self._state, self._at = first["state"], first["at"]
+        mine = [callback for callback in callbacks or () if hasattr(callback, "on_step_end")]
+        for callback, attributes in zip(mine, first["callbacks"], strict=True):
+            vars(callback).update(attributes)
+        history = History(first["records"], first["reason"])
+        history.workers = [{"pid": answer["pid"], "rows": answer["rows"]} for answer in answers]
+        return history
+
+    def evaluate(
+        self,
+        data: Any,
+        batch_size: int | None = DEFAULT_BATCH_SIZE,
+        feature_cols: Sequence[str] | None = None,
+        label_cols: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """Loss and metrics over all rows, each counted once: `{"loss": …, "accuracy": …, "num_samples": …}`."""
+        answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols)
+        found: dict[str, Any] = answers[0]
+        return found
+
+    def predict(
+        self,
+        data: Any,
+        batch_size: int | None = DEFAULT_BATCH_SIZE,
+        feature_cols: Sequence[str] | None = None,
+    ) -> Any:
+        """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
+
+        A data frame comes back with a column `prediction`.
+        """
+        answers = self._pass(worker.predict, data, batch_size, feature_cols, None)
+        parts = sorted((part for answer in answers for part in answer), key=lambda part: part[0])
+        return self._framework().joined([output for _, _, output in parts], data)
+
+    def _pass(
+        self,
+        function: Callable[[Pass], Any],
+        data: Any,
+        batch_size: int | None,
+        feature_cols: Sequence[str] | None,
+        label_cols: Sequence[str] | None,
+    ) -> list[Any]:
+        cluster, workers = self._cluster()
+        layout = self._laid_out(cluster, workers)
+        job = Pass(
+            self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols)
+        )
+        return cluster._call(function, (job,), {}, min(workers, layout.lanes), None)
+
+    # The model
+
+    def get_model(self) -> Any:
+        """The model with its present weights, in this process, ready to predict (`eval` mode)."""
+        return self._framework().made(self._spec(), self._state, self._seed())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights by name."""
+        weights: dict[str, Any] = self.get_model().state_dict()
+        return weights
+
+    def digest(self) -> str:
+        """A hash of the weights: equal exactly where all of their bits are."""
+        return str(self._framework().digest(self.get_model()))
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Save the weights to a `.safetensors` or `.pt` file, or all that training needs to a folder; return the path.
+
+        A folder may also be `s3://…`; it is what `fit(checkpoint=…)` writes.
+        """
+        place = os.fspath(path)
+        if place.endswith((".safetensors", ".pt", ".pth")):
+            self._framework().save_weights(self.get_model(), place)
+        elif self._state is None:
+            raise ValueError(f"nothing was trained or loaded yet: save the weights to {place}.safetensors instead")
+        else:
+            store = _native.CheckpointStore(saved.located(place))
+            meta = {"at": self._at, "first": self._at, "layout": vars(self._layout), "records": []}
+            saved.write(store, self._state, meta)
+        return place
+
+    def load(self, path: str | os.PathLike[str]) -> Estimator:
+        """Load what `save` or `fit(checkpoint=…)` wrote, or any `.pt` or `.safetensors` file of weights."""
+        place = os.fspath(path)
+        framework = self._framework()
+        if place.endswith((".safetensors", ".pt", ".pth")):
+            state = framework.weights_of(place)
+        else:
+            found = saved.read(saved.located(place))
+            state, self._at = found.state, {**_START, **found.meta.get("at", {})}
+            if "layout" in found.meta:
+                self._adopted(found)
+        framework.made(self._spec(), state, self._seed())
+        self._state = state
+        return self
+
+    def clear_gradient_clipping(self) -> None:
+        """Let gradients be as they are, from the next `fit` on."""
+        self._clipping = None
+
+    def set_constant_gradient_clipping(self, min: float, max: float) -> None:  # noqa: A002 - the name of old
+        """Clip every value of the gradients to the range from `min` to `max`, from the next `fit` on."""
+        if not min < max:
+            raise ValueError(f"gradients cannot be clipped to the range from {min} to {max}: min must be below max")
+        self._clipping = Clipping(least=float(min), most=float(max))
+
+    def set_l2_norm_gradient_clipping(self, clip_norm: float) -> None:
+        """Scale the gradients so that their norm over all parameters is at most `clip_norm`, from the next `fit` on."""
+        if not clip_norm > 0:
+            raise ValueError(f"clip_norm must be above 0, it is {clip_norm}")
+        self._clipping = Clipping(norm=float(clip_norm))
+
+    # What scikit-learn asks of an estimator
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - scikit-learn passes it
+        """What this was made with."""
+        return dict(self._params)
+
+    def set_params(self, **params: Any) -> Estimator:
+        """Change what this was made with. What was trained is kept."""
+        unknown = sorted(params.keys() - self._params.keys())
+        if unknown:
+            known = ", ".join(sorted(self._params))
+            raise ValueError(f"there is no parameter {unknown[0]!r}: there are {known}")
+        self._params.update(params)
+        self._check()
+        self._layout = None
+        return self
+
+    def score(self, data: Any, batch_size: int | None = DEFAULT_BATCH_SIZE) -> float:
+        """The first metric over all rows, or the negative loss where there is none: more is better."""
+        found = self.evaluate(data, batch_size)
+        names = [name for name in found if name not in ("loss", "num_samples")]
+        return float(found[names[0]]) if names else -float(found["loss"])
+
+    # Workers
+
+    def shutdown(self) -> None:
+        """End the workers that this Estimator started; those of `grampus.init` stay."""
+        if self._started is not None and session._session.own() is self._started:
+            session.stop()
+        self._started = None
+
+    def __enter__(self) -> Estimator:
+        """Return the Estimator itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        """Shut it down."""
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        """Name the model."""
+        model = self._params["model"]
+        name = getattr(model, "__name__", type(model).__name__)
+        done = f", {self._at['epoch']} epochs trained" if self._at["step"] else ""
+        return f"<grampus.Estimator of {name} ({self._params['framework']}){done}>"
+
+    def _cluster(self) -> tuple[Cluster, int]:
+        asked = self._params["workers"]
+        cluster = session._session.own()
+        if cluster is None or not cluster.is_running():
+            cluster = session.init(asked, preload=self._framework_modules())
+            self._started = cluster
+        if asked is not None and asked > cluster.workers:
+            raise ValueError(
+                f"workers={asked} were asked for, the cluster has {cluster.workers}: call grampus.stop() and "
+                f"grampus.init(workers={asked})"
+            )
+        return cluster, cluster.workers if asked is None else asked
+
+    def _framework_modules(self) -> list[str]:
+        return ["numpy", self._params["framework"]]
+
+    def _framework(self) -> Any:
+        return importlib.import_module(f"grampus.frameworks.{self._params['framework']}")
+
+    def _seed(self) -> int:
+        seed = self._params["seed"]
+        return 0 if seed is None else int(seed)
+
+    def _laid_out(self, cluster: Cluster, workers: int) -> Layout:
+        if self._layout is None:
+            lanes = self._params["lanes"]
+            lanes = workers if lanes is None else lanes
+            threads = self._params["threads_per_lane"]
+            if threads is None:
+                hosts = cluster.hosts
+                threads = _native.threads_per_lane(_native.host_cores(), -(-lanes // hosts))
+            self._layout = Layout(lanes, self._seed(), threads)
+        if self._params["backend"] == "torch_distributed" and self._layout.lanes != workers:
+            raise ValueError(
+                f"backend='torch_distributed' needs as many lanes as workers, not {self._layout.lanes} lanes on "
+                f"{workers} workers: use backend='grampus', or lanes={workers}"
+            )
+        return self._layout
+
+    def _adopted(self, found: saved.Saved) -> Layout:
+        """The lanes, threads and seed of a saved run."""
+        told = found.meta["layout"]
+        for name in ("lanes", "threads_per_lane", "seed"):
+            asked, kept = self._params[name], told[name.removesuffix("_per_lane")]
+            if asked is not None and asked != kept:
+                raise ValueError(
+                    f"{name}={asked} was asked for and the run was saved with {name}={kept}: its weights depend on "
+                    f"it; leave {name} out to go on"
+                )
+        self._layout = Layout(told["lanes"], told["seed"], told["threads"])
+        return self._layout
+
+    def _found(self, resume: bool | str, where: Any, model_dir: Any) -> saved.Saved | None:
+        place = resume if isinstance(resume, str) else None
+        if place is None:
+            place = where.url if where is not None else model_dir
+        if place is None:
+            raise ValueError("resume=True needs a place to look for checkpoints: pass checkpoint= or model_dir=")
+        found, reasons = saved.latest(saved.located(os.fspath(place)))
+        for reason in reasons:
+            warnings.warn(f"a newer checkpoint was passed over: {reason}", stacklevel=3)
+        return found
+
+    def _warn_of_empty_lanes(self, batch_size: int | None, layout: Layout) -> None:
+        if batch_size is not None and check_size(batch_size, "batch_size") < layout.lanes:
+            warnings.warn(
+                f"batch_size={int(batch_size)} leaves some of the {layout.lanes} lanes without rows: they wait",
+                stacklevel=3,
+            )
+
+    def _spec(self) -> Spec:
+        params = self._params
+        names = inspect.signature(Spec).parameters.keys() & params.keys()
+        spec = Spec(**{name: params[name] for name in names})
+        spec.config = dict(params["config"] or {})
+        spec.clipping = self._clipping
+        return spec
+
+    def _data(
+        self,
+        value: Any,
+        batch_size: int | None,
+        feature_cols: Sequence[str] | None,
+        label_cols: Sequence[str] | None,
+        also: bool = False,
+    ) -> Data:
+        """`also` is data beside that for which the size of batches was given."""
+        size = None if batch_size is None else check_size(batch_size, "batch_size")
+        given = batch_size is not DEFAULT_BATCH_SIZE and not also
+        return Data(self._framework().portable(value), size, given, feature_cols, label_cols)
+
+    def _check(self) -> None:
+        params = self._params
+        check_backend(params["backend"])
+        for name in ("workers", "lanes", "threads_per_lane"):
+            if params[name] is not None:
+                check_size(params[name], name)
+        if params["scheduler_step_freq"] not in ("batch", "epoch"):
+            raise ValueError(
+                f"scheduler_step_freq must be 'batch' or 'epoch', it is {params['scheduler_step_freq']!r}"
+            )
+        if params["config"] is not None and not isinstance(params["config"], dict):
+            raise TypeError(f"config must be a dict, it is a {type(params['config']).__name__}")

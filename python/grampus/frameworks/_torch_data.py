@@ -1,0 +1,257 @@
+"""Data of PyTorch users as tables and streams: arrays, data sets, loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import data as torch_data
+
+from grampus import _native
+from grampus._training.creator import seed_all
+from grampus._training.feed import Ask, Places
+from grampus._training.saved import Packed
+from grampus.frameworks._torch_memory import packed, unpacked
+
+Tree = Any
+
+
+def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """A tree of dicts, tuples and lists with another thing at each leaf."""
+    if isinstance(tree, Mapping):
+        return {name: mapped(function, value) for name, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(mapped(function, value) for value in tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(mapped(function, value) for value in tree)
+    return function(tree)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """All leaves of a tree, in order."""
+    found: list[Any] = []
+    mapped(found.append, tree)
+    return found
+
+
+def tensor(array: Any) -> Any:
+    """An array of whatever library as a tensor, without a copy where it can be."""
+    if isinstance(array, torch.Tensor):
+        return array
+    import numpy as np
+
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiubc":
+        raise TypeError(f"an array of {array.dtype} cannot become a tensor: make it numbers first")
+    if not array.flags.writeable or not array.flags.c_contiguous or array.dtype.byteorder == ">":
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return torch.from_numpy(array)
+
+
+class Arrays:
+    """A tree of arrays whose first axis counts rows."""
+
+    def __init__(self, tree: Tree, shuffled: bool) -> None:
+        """All arrays must have equally many rows."""
+        self._tree = mapped(tensor, tree)
+        counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self._tree)}
+        if len(counts) != 1 or -1 in counts:
+            shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves(self._tree))
+            raise ValueError(f"the arrays differ in their number of rows (shapes {shapes or 'none'})")
+        self._places = Places(counts.pop(), shuffled)
+
+    def places(self, epoch: int) -> Places:  # noqa: ARG002 - a table is asked for each epoch
+        """All rows, each epoch."""
+        return self._places
+
+    def read(self, asks: Iterable[Ask]) -> Iterator[Tree]:
+        """Take rows out of the arrays."""
+        for ask in asks:
+            rows = ask.rows
+            if isinstance(rows, range):
+                yield mapped(lambda leaf: leaf[rows.start : rows.stop], self._tree)  # noqa: B023
+                continue
+            index = torch.frombuffer(rows, dtype=torch.int64)
+            yield mapped(lambda leaf: leaf.index_select(0, index), self._tree)  # noqa: B023
+
+
+class _Seeded(torch_data.Dataset[Any]):
+    """A data set that is asked for whole batches, and seeds what it draws from before each."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:
+        self._dataset = dataset
+        self._collate = collate
+
+    def __getitem__(self, ask: Ask) -> Any:
+        rows = ask.rows
+        if isinstance(rows, bytearray):
+            rows = torch.frombuffer(rows, dtype=torch.int64).tolist()
+        seed_all(ask.seed)
+        several = getattr(self._dataset, "__getitems__", None)
+        found = several(list(rows)) if several is not None else [self._dataset[row] for row in rows]
+        return self._collate(found)
+
+
+class _Asks(torch_data.Sampler[Ask]):
+    """What the loader asks the data set for."""
+
+    def __init__(self, asks: Iterable[Ask]) -> None:
+        self._asks = asks
+
+    def __iter__(self) -> Iterator[Ask]:
+        return iter(self._asks)
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+class Dataset:
+    """A map-style data set, read by a loader's processes where it has some."""
+
+    def __init__(self, dataset: Any, shuffled: bool, seed: int, loader: Any = None) -> None:
+        """`loader` says how to read it."""
+        self._dataset = dataset
+        self._shuffled = shuffled
+        self._seed = seed
+        self._loader = loader
+        self._known: tuple[int, Places] | None = None
+
+    def places(self, epoch: int) -> Places:
+        """What the loader's sampler chooses, or all rows."""
+        if self._known is None or self._known[0] != epoch:
+            self._known = epoch, self._chosen(epoch)
+        return self._known[1]
+
+    def _chosen(self, epoch: int) -> Places:
+        loader = self._loader
+        if loader is None:
+            return Places(len(self._dataset), self._shuffled)
+        if type(loader.batch_sampler) not in (torch_data.BatchSampler, type(None)):
+            batches = [list(batch) for batch in self._drawn(loader.batch_sampler, epoch)]
+            return Places(sum(map(len, batches)), batches=batches)
+        sampler, drop = loader.sampler, bool(loader.drop_last)
+        kind = type(sampler)
+        if kind is torch_data.SequentialSampler:
+            return Places(len(self._dataset), False, drop_last=drop)
+        if kind is torch_data.DistributedSampler:
+            # Sharing out is done here, for any number of workers.
+            return Places(len(self._dataset), bool(sampler.shuffle), drop_last=drop)
+        if kind is torch_data.RandomSampler and not sampler.replacement and sampler._num_samples is None:
+            return Places(len(self._dataset), True, drop_last=drop)
+        chosen = [int(row) for row in self._drawn(sampler, epoch)]
+        return Places(len(chosen), chosen=chosen, drop_last=drop)
+
+    def _drawn(self, sampler: Any, epoch: int) -> list[Any]:
+        """What a user's sampler gives: the same on every worker, and again after a resume."""
+        seed = _native.lane_seed("data", self._seed, epoch, 0, 0)
+        seed_all(seed)
+        inner = getattr(sampler, "sampler", sampler)
+        for holder in {id(sampler): sampler, id(inner): inner}.values():
+            generator = getattr(holder, "generator", None)
+            if isinstance(generator, torch.Generator):
+                generator.manual_seed(seed)
+            if hasattr(holder, "set_epoch"):
+                holder.set_epoch(epoch)
+        return list(sampler)
+
+    def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
+        """Read as the loader would."""
+        loader = self._loader
+        collate = torch_data.default_collate if loader is None else loader.collate_fn
+        seeded = _Seeded(self._dataset, collate)
+        if loader is None or loader.num_workers == 0:
+            return map(seeded.__getitem__, asks)
+        again = torch_data.DataLoader(
+            seeded,
+            batch_size=None,
+            sampler=_Asks(asks),
+            collate_fn=_same,
+            num_workers=loader.num_workers,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            prefetch_factor=loader.prefetch_factor,
+            timeout=loader.timeout,
+        )
+        return iter(again)
+
+
+class Iterable_:
+    """An iterable data set: rows, or batches where its loader makes none."""
+
+    def __init__(self, dataset: Any, loader: Any = None) -> None:
+        """`loader` says how to read it."""
+        self._dataset = dataset
+        self._loader = loader
+        self.batched = loader is not None and loader.batch_size is None
+
+    def rows(self, epoch: int) -> Iterator[Any]:
+        """All rows of an epoch."""
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(epoch)
+        loader = self._loader
+        if loader is None or loader.num_workers == 0:
+            return iter(self._dataset)
+        again = torch_data.DataLoader(
+            self._dataset,
+            batch_size=None,
+            collate_fn=_same,
+            num_workers=loader.num_workers,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            prefetch_factor=loader.prefetch_factor,
+            timeout=loader.timeout,
+        )
+        return iter(again)
+
+    def collate(self, rows: list[Any]) -> Any:
+        """Rows as one batch."""
+        collate = torch_data.default_collate if self._loader is None else self._loader.collate_fn
+        return collate(rows)
+
+    def size(self, batch: Any) -> int:
+        """Rows of a batch."""
+        return len(leaves(batch)[0])
+
+    def cut(self, batch: Any, start: int, end: int) -> Any:
+        """Some rows of a batch."""
+        return mapped(lambda leaf: leaf[start:end], batch)
+
+
+def columns(data: Mapping[str, Any], names: Sequence[str] | None, what: str) -> Tree:
+    """The named columns of a dict or frame: one alone, several as a tuple."""
+    if names is None:
+        return None
+    wanted = [names] if isinstance(names, str) else list(names)
+    missing = [name for name in wanted if name not in data]
+    if missing:
+        have = ", ".join(map(repr, data))
+        raise KeyError(f"{what} names {missing[0]!r}, which is not there: there are {have}")
+    found = tuple(data[name] for name in wanted)
+    return found[0] if len(found) == 1 else found
+
+
+class _Tensors:
+    """A `TensorDataset` on its way to the workers, which map its memory instead of copying it."""
+
+    def __init__(self, tensors: tuple[Any, ...]) -> None:
+        self.tensors = tensors
+
+
+def portable(value: Any) -> Any:
+    """Data as it travels best: tensors as arrays, whose memory all workers of a host share."""
+    if type(value) is torch_data.TensorDataset:
+        return _Tensors(mapped(packed, value.tensors))
+    if isinstance(value, Mapping | list | tuple | torch.Tensor):
+        return mapped(packed, value)
+    return value
+
+
+def restored(value: Any) -> Any:
+    """What `portable` was given."""
+    if isinstance(value, _Tensors):
+        return torch_data.TensorDataset(*mapped(unpacked, value.tensors))
+    if isinstance(value, Mapping | list | tuple | Packed):
+        return mapped(unpacked, value)
+    return value

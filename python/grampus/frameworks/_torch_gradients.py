@@ -1,0 +1,398 @@
+"""Gradients of a torch model, summed over all lanes while backward runs.
+
+Three ways with one interface: without any sum, for one lane; over Grampus' collectives; over `torch.distributed`.
+`begin` a lane, `arm` for the one backward that counts, `end` the lane; `finish` the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from grampus import _native
+from grampus.frameworks._torch_memory import CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grampus._training.lanes import Lanes
+
+Parameter = Any
+Tensor = Any
+
+
+class Gradients(Protocol):
+    """How gradients become those of the whole batch."""
+
+    def begin(self, lane: int) -> None:
+        """Begin a lane's part of a step."""
+        ...
+
+    def arm(self) -> AbstractContextManager[None]:
+        """Inside, backward makes the gradients that count."""
+        ...
+
+    def end(self, loss: float, says: float) -> None:
+        """End a lane's part of a step: its share of the loss, and what lane 0 says to all."""
+        ...
+
+    def skip(self, lane: int) -> None:
+        """A lane has no rows in this batch."""
+        ...
+
+    def finish(self) -> tuple[float, float]:
+        """Wait for the sums; return the loss of the batch and what lane 0 said."""
+        ...
+
+
+class PlainGradients:
+    """One lane: nothing to sum, and nothing that a loop without Grampus would not do."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        """Of these parameters."""
+        self._parameters = parameters
+        self._loss = 0.0
+        self._armed = nullcontext()
+
+    def begin(self, lane: int) -> None:  # noqa: ARG002
+        """Forget the last step's gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def arm(self) -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return self._armed
+
+    def end(self, loss: float, says: float) -> None:  # noqa: ARG002
+        """Keep the loss."""
+        self._loss = loss
+
+    def skip(self, lane: int) -> None:
+        """A batch has at least one row, and this is the lane that gets it."""
+        self.begin(lane)
+
+    def finish(self) -> tuple[float, float]:
+        """The loss of the one lane."""
+        return self._loss, 0.0
+
+
+class LaneGradients:
+    """Gradients that lie in shared memory, in one buffer a lane, and are summed there.
+
+    Each parameter's `grad` is a view of the buffer, into which autograd adds. A gradient that lies elsewhere,
+    because code of the user has set it to `None` before or because it is on a GPU, is copied.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
+        """Of these parameters, which become ready roughly from the last to the first."""
+        sparse = [p for p in parameters if getattr(p, "_grampus_sparse", False)]
+        self._dense = [p for p in reversed(parameters) if not getattr(p, "_grampus_sparse", False)]
+        self._sparse = _SparseGradients(sparse, lanes) if sparse else None
+        kinds = [(_code(p), p.numel()) for p in self._dense]
+        self._native = _native.Gradients(lanes.group._native, lanes.total, kinds)
+        self._first = lanes.mine[0]
+        self._views = [self._of_lane(index) for index in range(len(lanes.mine))]
+        self._at = -1
+        self._on_host = all(p.is_cpu for p in self._dense)
+        self._armed = False
+        self._touched: set[int] = set()
+        self._hooks = [p.register_post_accumulate_grad_hook(self._hook(i)) for i, p in enumerate(self._dense)]
+
+    def close(self) -> None:
+        """Let the parameters be as they were."""
+        for hook in self._hooks:
+            hook.remove()
+        for parameter in self._dense:
+            parameter.grad = None
+
+    def _of_lane(self, index: int) -> list[Tensor]:
+        import numpy as np
+
+        memory = torch.from_numpy(np.asarray(self._native.memory(index)))
+        views = []
+        for parameter, place in zip(self._dense, self._native.places(), strict=True):
+            size = parameter.numel() * parameter.element_size()
+            flat = memory[place : place + size].view(parameter.dtype)
+            # As the parameter lies in memory: a view in another order would be slower to add to.
+            dense = parameter.is_contiguous() or parameter.is_contiguous(memory_format=torch.channels_last)
+            if dense and parameter.dim():
+                views.append(flat.as_strided(parameter.shape, parameter.stride()))
+            else:
+                views.append(flat.view(parameter.shape))
+        return views
+
+    def _hook(self, index: int) -> Any:
+        ready, touched = self._native.ready, self._touched
+
+        def hook(parameter: Parameter) -> None:
+            if not self._armed:
+                touched.add(index)
+                return
+            view = self._views[self._at][index]
+            if parameter.grad is not view:
+                self._take(parameter, view)
+            ready(index)
+
+        return hook
+
+    def _take(self, parameter: Parameter, view: Tensor) -> None:
+        view.copy_(parameter.grad)
+        if self._on_host:
+            parameter.grad = view
+
+    def begin(self, lane: int) -> None:
+        """Let all gradients be zero."""
+        index = lane - self._first
+        self._native.begin(index)
+        self._touched.clear()
+        if self._on_host:
+            for parameter, view in zip(self._dense, self._views[index], strict=True):
+                if parameter.grad is not view:
+                    parameter.grad = view
+        else:
+            for parameter in self._dense:
+                parameter.grad = None
+        if self._sparse is not None:
+            self._sparse.begin()
+        self._at = index
+
+    @contextmanager
+    def arm(self) -> Iterator[None]:
+        """What backward adds inside is complete."""
+        self._armed = True
+        try:
+            yield
+        finally:
+            self._armed = False
+
+    def end(self, loss: float, says: float) -> None:
+        """Look after what backward has not reached."""
+        for index in self._native.missing():
+            parameter, view = self._dense[index], self._views[self._at][index]
+            if parameter.grad is not None and (parameter.grad is not view or index in self._touched):
+                # A backward of the user's own has made it.
+                if parameter.grad is not view:
+                    self._take(parameter, view)
+                self._native.ready(index)
+        if self._sparse is not None:
+            self._sparse.end(self._first + self._at)
+        self._native.end(loss, says)
+
+    def skip(self, lane: int) -> None:
+        """It counts as zero."""
+        index = lane - self._first
+        self._native.skip(index)
+        if self._sparse is not None:
+            self._sparse.begin()
+            self._sparse.end(lane)
+        self._at = index
+        if self._on_host:
+            for parameter, view in zip(self._dense, self._views[index], strict=True):
+                parameter.grad = view
+
+    def finish(self) -> tuple[float, float]:
+        """Wait for the sums; what no lane has used has no gradient."""
+        loss, unused, said = self._native.finish()
+        if not self._on_host:
+            for parameter, view in zip(self._dense, self._views[self._at], strict=True):
+                parameter.grad = view.to(parameter.device)
+        for index in unused:
+            self._dense[index].grad = None
+        if self._sparse is not None:
+            self._sparse.finish()
+        return loss, said
+
+
+class _SparseGradients:
+    """Gradients that hold only the rows that were used: gathered from all lanes, in order of lanes."""
+
+    def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
+        self._parameters = parameters
+        self._group = lanes.group
+        self._parts: dict[int, list[tuple[Any, Any] | None]] = {}
+
+    def begin(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def end(self, lane: int) -> None:
+        self._parts[lane] = [
+            None if p.grad is None else (p.grad._indices().numpy(), p.grad._values().numpy())
+            for p in self._parameters
+        ]
+
+    def finish(self) -> None:
+        import pickle
+
+        # Peers of the group have proved the key of the job.
+        told = self._group._native.gather_bytes(pickle.dumps(self._parts))
+        parts = dict(sorted(item for part in told for item in pickle.loads(part).items()))
+        self._parts = {}
+        for place, parameter in enumerate(self._parameters):
+            found = [lane[place] for lane in parts.values() if lane[place] is not None]
+            if not found:
+                parameter.grad = None
+                continue
+            indices = torch.cat([torch.from_numpy(indices) for indices, _ in found], dim=1)
+            values = torch.cat([torch.from_numpy(values) for _, values in found])
+            parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape).coalesce()
+
+
+class ProcessGroupGradients:
+    """Gradients summed by `torch.distributed`: Gloo, or NCCL where the model is on a GPU. One lane a worker."""
+
+    def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
+        """Of these parameters; the process group exists."""
+        self._parameters = parameters
+        self._lane = lanes.mine[0]
+        self._words: list[float] = []
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+    def begin(self, lane: int) -> None:  # noqa: ARG002
+        """Forget the last step's gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def arm(self) -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return nullcontext()
+
+    def end(self, loss: float, says: float) -> None:
+        """Keep what is summed with the gradients."""
+        used = [float(p.grad is not None) for p in self._parameters]
+        self._words = [loss, says if self._lane == 0 else 0.0, *used]
+
+    def skip(self, lane: int) -> None:
+        """It counts as zero."""
+        self.begin(lane)
+        self.end(0.0, 0.0)
+
+    def finish(self) -> tuple[float, float]:
+        """Sum all gradients of a type at once."""
+        from torch import distributed
+
+        words = torch.tensor(self._words, dtype=torch.float32, device=self._parameters[0].device)
+        distributed.all_reduce(words)
+        loss, said, *used = words.tolist()
+        together = [p for p, lanes in zip(self._parameters, used, strict=True) if lanes]
+        for parameter in together:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+        for dtype in dict.fromkeys(p.dtype for p in together):
+            grads = [p.grad for p in together if p.dtype == dtype]
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            distributed.all_reduce(flat)
+            parts = flat.split([grad.numel() for grad in grads])
+            for grad, part in zip(grads, parts, strict=True):
+                grad.copy_(part.view(grad.shape))
+        return loss, said
+
+
+def _code(parameter: Parameter) -> int:
+    if parameter.is_complex() or not parameter.is_floating_point() or parameter.dtype not in CODES:
+        raise TypeError(
+            f"a parameter of {parameter.dtype} cannot be trained on several lanes: use a float type, or lanes=1"
+        )
+    return CODES[parameter.dtype]
+
+
+def mark_sparse(model: Any) -> None:
+    """Note the parameters whose gradients are sparse: they are known by their modules."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse:
+            module.weight._grampus_sparse = True
+
+
+class LaneBuffers:
+    """Buffers of the model, such as the statistics of batch norm: each lane's own in a step, lane 0's after it."""
+
+    def __init__(self, model: Any, lanes: Lanes) -> None:
+        """Of this model."""
+        self._model = model
+        self._lanes = lanes
+        self._has_any = next(model.buffers(), None) is not None and not lanes.alone
+        # Whether there are lanes here whose changes do not last.
+        self._others = lanes.mine != range(1)
+        # Names of those that lane 0 has been seen to change.
+        self._changing: list[str] = []
+        self._news: list[str] = []
+        self._versions: dict[str, tuple[int, int]] = {}
+        self._committed: dict[str, Tensor] = {}
+        self._of_lane_0: dict[str, Tensor] = {}
+        if self._has_any:
+            self._commit(self._buffers())
+
+    def _buffers(self) -> dict[str, Tensor]:
+        return dict(self._model.named_buffers())
+
+    def _commit(self, buffers: dict[str, Tensor]) -> None:
+        self._versions = _versions(buffers)
+        if self._others:
+            names = self._changing if self._committed else buffers
+            self._committed.update({name: buffers[name].detach().clone() for name in names})
+
+    def begin(self, lane: int) -> None:
+        """Let a lane begin where the last step ended."""
+        if self._has_any and lane != self._lanes.mine[0]:
+            self._undo()
+
+    def _undo(self) -> None:
+        buffers = self._buffers()
+        changed = [name for name, now in _versions(buffers).items() if self._versions.get(name) != now]
+        _put({name: self._committed[name] for name in changed}, buffers)
+
+    def end(self, lane: int) -> float:
+        """Whether lane 0 has changed some: 1, or 2 where there are others among them than ever before."""
+        if not self._has_any or lane != 0:
+            return 0.0
+        buffers = self._buffers()
+        changed = [name for name, now in _versions(buffers).items() if self._versions.get(name) != now]
+        self._news = [name for name in changed if name not in self._changing]
+        if self._others:
+            names = [*self._changing, *self._news]
+            self._of_lane_0 = {name: buffers[name].detach().clone() for name in names}
+        return 2.0 if self._news else float(bool(changed))
+
+    def finish(self, said: float) -> None:
+        """Take those of lane 0."""
+        if not self._has_any:
+            return
+        if self._others:
+            self._undo()
+        buffers = self._buffers()
+        if said == 2.0:
+            told = self._lanes.group._native.gather_bytes("\0".join(self._news).encode())[0].decode()
+            self._changing += told.split("\0")
+        if said and self._others and self._lanes.mine[0] == 0:
+            _put(self._of_lane_0, buffers)
+        if said and self._lanes.group.size > 1:
+            self._spread([buffers[name] for name in self._changing])
+        self._commit(buffers)
+
+    def _spread(self, buffers: list[Tensor]) -> None:
+        """Lane 0 is the first worker's."""
+        flat = torch.cat([buffer.detach().reshape(-1).view(torch.uint8).cpu() for buffer in buffers])
+        self._lanes.group.broadcast(flat, 0)
+        sizes = [buffer.numel() * buffer.element_size() for buffer in buffers]
+        with torch.no_grad():
+            for buffer, value in zip(buffers, flat.split(sizes), strict=True):
+                # A copy begins at a multiple of any type's size, as a view must.
+                buffer.copy_(value.clone().view(buffer.dtype).view(buffer.shape))
+
+
+def _versions(buffers: dict[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """What tells whether a buffer was written to, or another put in its place."""
+    return {name: (id(buffer), buffer._version) for name, buffer in buffers.items()}
+
+
+def _put(values: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, value in values.items():
+            buffers[name].copy_(value)

@@ -1,0 +1,185 @@
+"""Weights and states of torch objects as arrays and plain values, which travel and are saved without any code."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+
+from grampus import _native
+from grampus._training.saved import Packed, tensors
+from grampus._training.saved import packed as loaded
+from grampus.frameworks import _torch_data
+from grampus.frameworks._torch_memory import packed, unpacked
+
+Tensor = Any
+
+
+def take(model: Any) -> dict[str, Any]:
+    """All that a run needs to go on: tensors by name, and plain values."""
+    optimizer = model.optimizer.state_dict()
+    apart: dict[str, Tensor] = {}
+    plain: dict[str, Any] = {"groups": _without_tensors(optimizer["param_groups"], "groups", apart)}
+    plain["state"] = {
+        str(key): _without_tensors(values, f"state.{key}", apart) for key, values in optimizer["state"].items()
+    }
+    scheduler = {}
+    if model.scheduler is not None:
+        values = {k: v for k, v in model.scheduler.state_dict().items() if k != "optimizer" and not callable(v)}
+        scheduler = _without_tensors(values, "scheduler", apart)
+    return {
+        "model": {name: packed(value) for name, value in model.module.state_dict().items()},
+        "optimizer": {name: packed(value) for name, value in apart.items()},
+        "plain": {"optimizer": plain, "scheduler": scheduler},
+    }
+
+
+def load(model: Any, state: dict[str, Any]) -> None:
+    """Go on where `take` was called."""
+    load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
+    plain = state.get("plain")
+    if model.optimizer is None or not plain:
+        return
+    apart = {name: unpacked(value) for name, value in state["optimizer"].items()}
+    told = plain["optimizer"]
+    kept = {int(key): _with_tensors(values, apart) for key, values in told["state"].items()}
+    groups = _with_tensors(told["groups"], apart)
+    mine = model.optimizer.state_dict()["param_groups"]
+    if [len(group["params"]) for group in mine] != [len(group["params"]) for group in groups]:
+        raise ValueError(
+            f"the saved optimizer has groups of {[len(group['params']) for group in groups]} parameters, this one "
+            f"of {[len(group['params']) for group in mine]}: build it as the saved one was"
+        )
+    model.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+    if model.scheduler is not None and plain["scheduler"]:
+        model.scheduler.load_state_dict(_with_tensors(plain["scheduler"], apart))
+
+
+def load_weights(module: Any, weights: dict[str, Tensor]) -> None:
+    """Load weights into a module; names and shapes must be its own."""
+    own = module.state_dict()
+    missing, other = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    shapes = [
+        f"{name} {tuple(weights[name].shape)} for {tuple(own[name].shape)}"
+        for name in own.keys() & weights.keys()
+        if tuple(weights[name].shape) != tuple(own[name].shape)
+    ]
+    said = [
+        f"{what}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
+        for what, names in (("it lacks", missing), ("it has besides", other), ("shapes differ", sorted(shapes)))
+        if names
+    ]
+    if said:
+        raise ValueError(f"these weights are of another model; {'; '.join(said)}")
+    module.load_state_dict(weights)
+
+
+def spread(module: Any, group: Any) -> None:
+    """Let all workers have the weights and buffers of the first."""
+    if group.size == 1:
+        return
+    for value in module.state_dict().values():
+        host = value.detach().cpu().contiguous()
+        group.broadcast(host.reshape(-1).view(torch.uint8), 0)
+        if host.data_ptr() != value.data_ptr():
+            with torch.no_grad():
+                value.copy_(host)
+
+
+_HERE = "tensor"
+
+
+def _without_tensors(value: Any, name: str, apart: dict[str, Tensor]) -> Any:
+    """Plain values, with tensors put aside under a name."""
+    if isinstance(value, torch.Tensor):
+        apart[name] = value
+        return {_HERE: name}
+    if isinstance(value, dict):
+        return {str(key): _without_tensors(each, f"{name}.{key}", apart) for key, each in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_without_tensors(each, f"{name}.{place}", apart) for place, each in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(
+        f"{name} is a {type(value).__name__}, which cannot be saved without code: keep numbers, texts and tensors "
+        "in the state of optimizers and schedulers"
+    )
+
+
+def _with_tensors(value: Any, apart: dict[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {_HERE}:
+            return apart[value[_HERE]]
+        return {key: _with_tensors(each, apart) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_tensors(each, apart) for each in value]
+    return value
+
+
+def joined(outputs: list[Any], given: Any) -> Any:
+    """Outputs of parts as one, in the kind of array that the input was."""
+    if not outputs:
+        raise ValueError("there are no rows to predict")
+    whole = _torch_data.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
+    if hasattr(given, "columns"):
+        frame = given.copy()
+        values = whole.numpy()
+        frame["prediction"] = values if values.ndim == 1 else list(values)
+        return frame
+    kinds = {type(leaf).__module__.partition(".")[0] for leaf in _torch_data.leaves(given)}
+    return _torch_data.mapped(lambda leaf: leaf.numpy(), whole) if kinds == {"numpy"} else whole
+
+
+class _Parts:
+    """What is to be put one behind the other: a leaf, unlike a list."""
+
+    def __init__(self, parts: list[Tensor]) -> None:
+        self.parts = parts
+
+
+def _zipped(trees: list[Any]) -> Any:
+    """One tree of all parts of each leaf."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return {name: _zipped([tree[name] for tree in trees]) for name in first}
+    if isinstance(first, list | tuple):
+        return tuple(_zipped(list(parts)) for parts in zip(*trees, strict=True))
+    if not isinstance(first, Packed):
+        raise TypeError(f"the model's output holds a {type(first).__name__}: let it return tensors")
+    parts = [unpacked(tree) for tree in trees]
+    return _Parts([part.reshape(1) if part.dim() == 0 else part for part in parts])
+
+
+def digest(module: Any) -> str:
+    """A hash of all weights and buffers."""
+    found = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        as_bytes = packed(value)
+        found.update(f"{name} {as_bytes.dtype} {as_bytes.shape}\n".encode())
+        found.update(memoryview(as_bytes.array))
+    return found.hexdigest()
+
+
+def save_weights(module: Any, path: str) -> None:
+    """Write a file of weights: torch's own, or safetensors."""
+    weights = module.state_dict()
+    if path.endswith(".safetensors"):
+        kept = {name: packed(value) for name, value in weights.items()}
+        _native.write_tensors(path, tensors(kept), {"format": "pt"})
+        return
+    torch.save(weights, path)
+
+
+def weights_of(path: str) -> dict[str, Any]:
+    """A file of weights; reading it runs no code."""
+    if path.endswith(".safetensors"):
+        return {"model": loaded(_native.read_tensors(path))}
+    weights = torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):
+        weights = weights["state_dict"]
+    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
+        raise ValueError(f"{path} holds no state dict: save model.state_dict()")
+    return {"model": {name: packed(value) for name, value in weights.items()}}

@@ -1,0 +1,454 @@
+"""PyTorch: how a torch model does what the loop asks of a model."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import random
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import torch
+from torch.utils import data as torch_data
+
+from grampus._training import creator
+from grampus._training.feed import Batch, StreamFeed, TableFeed
+from grampus.frameworks import _torch_data, _torch_state
+from grampus.frameworks._torch_memory import packed, unpacked
+from grampus.frameworks._torch_gradients import (
+    LaneBuffers,
+    LaneGradients,
+    PlainGradients,
+    ProcessGroupGradients,
+    mark_sparse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from grampus._training.job import Clipping, Data, Spec
+    from grampus._training.lanes import Lanes
+
+Tensor = Any
+_PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
+
+
+class Model:
+    """A torch module with its loss, and for training its optimizer and scheduler."""
+
+    def __init__(self, spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> None:
+        """Make it from what the user passed, alike on every worker; `state` is what was trained before."""
+        self.spec = spec
+        self.lanes = lanes
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(lanes.threads)
+        self.module, self.optimizer, self.scheduler = creator.in_turn(lanes, lambda: self._make(training))
+        self.loss = _make_loss(spec)
+        self._needed = _needed(self.module)
+        if state is not None:
+            _torch_state.load(self, state)
+        else:
+            _torch_state.spread(self.module, lanes.group)
+        self.device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
+        self.meters: dict[int, dict[str, Any]] = {}
+        self.rows = 0
+        self.odd_losses: list[tuple[int, float, Any]] = []
+        self._buffers = LaneBuffers(self.module, lanes) if training else None
+        self._gradients: Any = None
+        self._trained: list[int] = []
+        self._generator = torch.default_generator
+
+    def _make(self, training: bool) -> tuple[Any, Any, Any]:
+        spec, seed = self.spec, self.lanes.seed
+        creator.seed_all(creator.make_seed(seed, 0))
+        module = _make_module(spec)
+        if not training:
+            return module, None, None
+        creator.seed_all(creator.make_seed(seed, 1))
+        optimizer = _make_optimizer(spec, module)
+        return module, optimizer, _make_scheduler(spec, optimizer)
+
+    def close(self) -> None:
+        """Leave the process as it was."""
+        if hasattr(self._gradients, "close"):
+            self._gradients.close()
+        torch.set_num_threads(self._threads)
+
+    # Training
+
+    def epoch_begins(self) -> None:
+        """Get ready to train; code of the user may have frozen parameters or freed others since."""
+        self.module.train()
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        if not trained:
+            raise ValueError("the model has no parameter that can be trained: none has requires_grad")
+        if [id(p) for p in trained] == self._trained:
+            return
+        if hasattr(self._gradients, "close"):
+            self._gradients.close()
+        self._trained = [id(p) for p in trained]
+        mark_sparse(self.module)
+        if self.lanes.alone:
+            self._gradients = PlainGradients(trained)
+        elif self.spec.backend == "torch_distributed":
+            self._gradients = ProcessGroupGradients(trained, self.lanes)
+        else:
+            self._gradients = LaneGradients(trained, self.lanes)
+
+    def train(self, lane: int, rows: int, share: float, seed: int, part: Batch | None) -> None:
+        """Forward and backward of one lane's rows."""
+        gradients = self._gradients
+        if part is None:
+            gradients.skip(lane)
+            return
+        self._seed(seed)
+        self._buffers.begin(lane)  # type: ignore[union-attr]
+        gradients.begin(lane)
+        try:
+            loss, output, target = self._forward(part.values)
+            if share != 1.0:
+                loss = loss * share
+            with gradients.arm():
+                loss.backward()
+        except Exception as error:
+            _note(error, lane, rows, part)
+            raise
+        self.rows += rows
+        value = loss.item()
+        # Neither infinite nor NaN; cheaper than asking for both.
+        if value - value != 0.0:
+            self.odd_losses.append((lane, value / share, part.rows))
+        gradients.end(value, self._buffers.end(lane))  # type: ignore[union-attr]
+        for meter in self.meters.get(lane, {}).values():
+            meter.update(_judged(output), target)
+
+    def commit(self) -> float:
+        """Sum over all lanes, and apply the step."""
+        loss, said = self._gradients.finish()
+        self._buffers.finish(said)  # type: ignore[union-attr]
+        if self.spec.clipping is not None:
+            _clip(self.module, self.spec.clipping)
+        self.optimizer.step()
+        if self.scheduler is not None and self.spec.scheduler_step_freq == "batch":
+            self.scheduler.step()
+        return float(loss)
+
+    def agree(self, parts: list[tuple[int, int, float]]) -> tuple[float, float]:
+        """Rows and weight of a batch over all lanes of all workers."""
+        import numpy as np
+
+        told = {lane: np.array([rows, weight]) for lane, rows, weight in parts}
+        rows, weight = next(iter(self.lanes.group.all_reduce(told).values()))
+        return float(rows), float(weight)
+
+    def epoch_ends(self, record: dict[str, float]) -> None:
+        """Move the scheduler on."""
+        if self.scheduler is None or self.spec.scheduler_step_freq != "epoch":
+            return
+        if isinstance(self.scheduler, _PLATEAU):
+            self.scheduler.step(record.get("val_loss", record["loss"]))
+        else:
+            self.scheduler.step()
+
+    @property
+    def learning_rate(self) -> float:
+        """That of the first group of parameters."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def _seed(self, seed: int) -> None:
+        import numpy as np
+
+        self._generator.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed & 0xFFFFFFFF)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
+    def _forward(self, values: Any) -> tuple[Tensor, Any, Any]:
+        if self.device.type != "cpu":
+            values = _torch_data.mapped(self._moved, values)
+        positional, named, target = self._split(values)
+        output = self.module(*positional, **named)
+        if self.loss is None:
+            loss = _own_loss(output)
+        elif target is None:
+            loss = self.loss(output)
+        else:
+            loss = self.loss(output, target)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(type(loss))
+            raise ValueError(
+                f"the loss is {what}, not one number: reduce it, for example with reduction='mean'"
+            )
+        return loss, output, target
+
+    def _moved(self, leaf: Any) -> Any:
+        return leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+
+    def _split(self, values: Any, predicting: bool = False) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+        """Arguments of the model, and the target: the convention for batches."""
+        target = None
+        if isinstance(values, Mapping):
+            if "x" in values and set(values) <= {"x", "y"}:
+                values, target = values["x"], values.get("y")
+            elif self.loss is not None and not predicting:
+                raise TypeError(
+                    f"a batch has the keys {sorted(values)}: name the model's inputs with feature_cols and the "
+                    "target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model makes "
+                    "its own loss"
+                )
+        elif isinstance(values, list | tuple):
+            features = list(values)
+            if len(features) > 1 and not (predicting and len(features) - 1 < self._needed):
+                target = features.pop()
+            values = features[0] if len(features) == 1 else tuple(features)
+        if isinstance(values, Mapping):
+            return (), dict(values), target
+        if isinstance(values, list | tuple):
+            return tuple(values), {}, target
+        return (values,), {}, target
+
+    # Evaluation and prediction
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Inside, the model only answers."""
+        trains = self.module.training
+        self.module.eval()
+        try:
+            yield
+        finally:
+            self.module.train(trains)
+
+    def evaluate(self, lane: int, part: Batch, meters: Mapping[str, Any]) -> float:
+        """The loss of some rows; their metrics go to the meters."""
+        try:
+            with torch.no_grad():
+                loss, output, target = self._forward(part.values)
+        except Exception as error:
+            _note(error, lane, len(part.rows), part)
+            raise
+        for meter in meters.values():
+            meter.update(_judged(output), target, part.rows)
+        return float(loss.item())
+
+    def predict(self, lane: int, part: Batch) -> Any:
+        """The model's output for some rows, as arrays."""
+        try:
+            with torch.no_grad():
+                values = part.values
+                if self.device.type != "cpu":
+                    values = _torch_data.mapped(self._moved, values)
+                positional, named, _ = self._split(values, predicting=True)
+                output = self.module(*positional, **named)
+        except Exception as error:
+            _note(error, lane, len(part.rows), part)
+            raise
+        return _torch_data.mapped(packed, _plain(output))
+
+
+take = _torch_state.take
+portable = _torch_data.portable
+joined = _torch_state.joined
+digest = _torch_state.digest
+save_weights = _torch_state.save_weights
+weights_of = _torch_state.weights_of
+
+
+def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Any:
+    """The module in this process, with these weights."""
+    spec = pickle.loads(cloudpickle.dumps(spec))
+    creator.seed_all(creator.make_seed(seed, 0))
+    module = _make_module(spec)
+    if state is not None:
+        weights = {name: unpacked(value) for name, value in state["model"].items()}
+        _torch_state.load_weights(module, weights)
+    return module.eval()
+
+
+def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | StreamFeed:
+    """What reads the user's data."""
+    value = _torch_data.restored(data.value)
+    if _is_creator(value):
+        size = data.batch_size or 32
+        creator.seed_all(creator.make_seed(lanes.seed, 2))
+        value = creator.in_turn(
+            lanes,
+            lambda: creator.call(value, "data creator", "f(config) or f(config, batch_size)", spec.config, size),
+        )
+    loader = value if isinstance(value, torch_data.DataLoader) else None
+    size = _batch_size(data, loader)
+    weigh = spec.loss_weight if training else None
+    if loader is not None:
+        value = loader.dataset
+    if isinstance(value, torch_data.IterableDataset):
+        return StreamFeed(_torch_data.Iterable_(value, loader), lanes, size, weigh)
+    if isinstance(value, Mapping) or hasattr(value, "columns"):
+        arrays = _selected(value, data, training)
+        return TableFeed(_torch_data.Arrays(arrays, shuffled=training), lanes, size, weigh)
+    if isinstance(value, torch.Tensor) or type(value).__module__ == "numpy" or isinstance(value, list | tuple):
+        return TableFeed(_torch_data.Arrays(value, shuffled=training), lanes, size, weigh)
+    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
+        if loader is not None and loader.batch_size is None and loader.batch_sampler is None:
+            raise ValueError("the loader has batch_size=None over a map-style data set: give it a batch_size")
+        table = _torch_data.Dataset(value, training, lanes.seed, loader)
+        return TableFeed(table, lanes, size, weigh)
+    raise TypeError(
+        f"a {type(value).__name__} is no data: pass arrays as {{'x': …, 'y': …}}, a Dataset, a DataLoader, or a "
+        "function that returns one of these"
+    )
+
+
+def _selected(value: Any, data: Data, training: bool) -> Any:
+    """The columns that were asked for."""
+    if data.feature_cols is None:
+        if hasattr(value, "columns"):
+            raise ValueError("a data frame needs feature_cols, and for training label_cols")
+        return dict(value)
+    chosen = {"x": _torch_data.columns(value, data.feature_cols, "feature_cols")}
+    if data.label_cols is not None and (training or all(name in value for name in _names(data.label_cols))):
+        chosen["y"] = _torch_data.columns(value, data.label_cols, "label_cols")
+    return chosen
+
+
+def _names(columns: Any) -> list[str]:
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
+def _batch_size(data: Data, loader: Any) -> int:
+    own = None
+    if loader is not None:
+        own = loader.batch_size
+        if own is None and loader.batch_sampler is not None:
+            own = getattr(loader.batch_sampler, "batch_size", None)
+    if own is None:
+        return data.batch_size or 32
+    if data.given and data.batch_size is not None and data.batch_size != own:
+        raise ValueError(
+            f"batch_size={data.batch_size} was asked for and the loader makes batches of {own}: pass "
+            "batch_size=None to take the loader's, which counts the rows of all workers together"
+        )
+    return int(own)
+
+
+def _is_creator(value: Any) -> bool:
+    return callable(value) and not hasattr(value, "__getitem__") and not isinstance(value, torch_data.Dataset)
+
+
+def _make_module(spec: Spec) -> Any:
+    module = spec.model
+    if not isinstance(module, torch.nn.Module):
+        if not callable(module):
+            raise TypeError(f"model is a {type(module).__name__}: pass a module, its class, or a function f(config)")
+        module = creator.call(module, "model creator", "f(config)", spec.config)
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"the model creator returned a {type(module).__name__}, not a torch.nn.Module")
+    return module
+
+
+def _make_optimizer(spec: Spec, module: Any) -> Any:
+    optimizer = spec.optimizer
+    if isinstance(optimizer, str):
+        optimizer = _named_optimizer(optimizer, module, spec.config)
+    elif not isinstance(optimizer, torch.optim.Optimizer):
+        if not callable(optimizer):
+            raise TypeError(
+                f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, a function f(model, config), "
+                "or a name such as 'adam'"
+            )
+        optimizer = creator.call(optimizer, "optimizer creator", "f(model, config)", module, spec.config)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"the optimizer creator returned a {type(optimizer).__name__}, not a torch optimizer")
+    own = {id(parameter) for parameter in module.parameters()}
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    foreign = sum(id(parameter) not in own for parameter in held)
+    if foreign:
+        raise ValueError(
+            f"{foreign} of the optimizer's {len(held)} parameters are not the model's: it was built for another "
+            "model; build it from this one's parameters"
+        )
+    return optimizer
+
+
+def _named_optimizer(name: str, module: Any, config: dict[str, Any]) -> Any:
+    known = {
+        kind.__name__.lower(): kind
+        for kind in vars(torch.optim).values()
+        if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+    }
+    kind = known.get(name.lower())
+    if kind is None:
+        raise ValueError(f"there is no optimizer {name!r}: use one of {', '.join(sorted(known))}")
+    settings = {key: config[key] for key in inspect.signature(kind).parameters if key in config}
+    return kind(module.parameters(), **settings)
+
+
+def _make_scheduler(spec: Spec, optimizer: Any) -> Any:
+    scheduler = spec.scheduler
+    if scheduler is not None and not hasattr(scheduler, "step"):
+        scheduler = creator.call(scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config)
+    if scheduler is not None and getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise ValueError("the scheduler was built for another optimizer: build it from this one")
+    return scheduler
+
+
+def _make_loss(spec: Spec) -> Callable[..., Any] | None:
+    loss = spec.loss
+    if loss is None or isinstance(loss, torch.nn.Module):
+        return loss
+    if inspect.isclass(loss):
+        return loss()  # type: ignore[no-any-return]
+    if not callable(loss):
+        raise TypeError(f"loss is a {type(loss).__name__}: pass a module, a function f(output, target) or f(config)")
+    bounds = creator.required(loss)
+    if bounds is None or bounds[0] >= 2 or bounds[1] >= 2:
+        return loss  # type: ignore[no-any-return]
+    return creator.call(loss, "loss creator", "f(config)", spec.config)  # type: ignore[no-any-return]
+
+
+def _needed(module: Any) -> int:
+    bounds = creator.required(module.forward)
+    return 1 if bounds is None else bounds[0]
+
+
+def _own_loss(output: Any) -> Any:
+    """The loss that a model makes by itself, as those of transformers do."""
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if loss is None:
+        raise ValueError(
+            f"no loss was given, and the model's output, a {type(output).__name__}, has none: pass loss=…"
+        )
+    return loss
+
+
+def _plain(output: Any) -> Any:
+    """Outputs that are ordered dicts of tensors, as those of transformers, without their class."""
+    return dict(output) if isinstance(output, Mapping) else output
+
+
+def _judged(output: Any) -> Any:
+    """What metrics see: the output itself, or the logits of a model that says more."""
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    return logits.detach() if isinstance(logits, torch.Tensor) else logits
+
+
+def _clip(module: Any, clipping: Clipping) -> None:
+    parameters = [p for p in module.parameters() if p.grad is not None]
+    if clipping.norm is not None:
+        torch.nn.utils.clip_grad_norm_(parameters, clipping.norm)
+    if clipping.least is not None or clipping.most is not None:
+        for parameter in parameters:
+            parameter.grad.clamp_(clipping.least, clipping.most)
+
+
+def _note(error: Exception, lane: int, rows: int, part: Batch) -> None:
+    """Say where it was, without changing what it is."""
+    shapes = ", ".join(
+        f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
+        for leaf in _torch_data.leaves(part.values)
+        if isinstance(leaf, torch.Tensor)
+    )
+    text = f"grampus: in lane {lane}, a batch of {rows} {'row' if rows == 1 else 'rows'} ({shapes})"
+    error.__dict__["__notes__"] = [*getattr(error, "__notes__", []), text]
