@@ -3,3 +3,4 @@
 pub mod checkpoint;
 pub mod events;
 pub mod metrics;
+pub mod trigger;

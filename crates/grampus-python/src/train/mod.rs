@@ -5,11 +5,13 @@ use pyo3::prelude::*;
 mod checkpoint;
 mod events;
 mod metrics;
+mod trigger;
 
 /// Adds what this folder gives to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     checkpoint::register(module)?;
     events::register(module)?;
     metrics::register(module)?;
+    trigger::register(module)?;
     Ok(())
 }
