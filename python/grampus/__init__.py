@@ -8,7 +8,7 @@
 >>> gp.stop()
 """
 
-from grampus import collective
+from grampus import callbacks, collective, triggers
 from grampus._native import __version__
 from grampus.cluster import Cluster
 from grampus.context import local_rank, local_world_size, rank, world_size
@@ -22,6 +22,7 @@ from grampus.errors import (
     WorkerDied,
     WorkerTraceback,
 )
+from grampus.history import History
 from grampus.session import init, run, stop
 
 __all__ = [
@@ -30,11 +31,13 @@ __all__ = [
     "ClusterError",
     "CollectiveError",
     "GrampusError",
+    "History",
     "NotPicklable",
     "PeerLost",
     "WorkerDied",
     "WorkerTraceback",
     "__version__",
+    "callbacks",
     "collective",
     "init",
     "local_rank",
@@ -42,5 +45,6 @@ __all__ = [
     "rank",
     "run",
     "stop",
+    "triggers",
     "world_size",
 ]

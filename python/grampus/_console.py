@@ -1,38 +1,77 @@
-"""Output of workers on the driver's console."""
+"""Output of workers on the driver's console, above a line that redraws itself where there is one."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from grampus._native import News
 
 # One colour a rank, in turn; none of them is red, which means an error elsewhere.
 _COLOURS = (36, 33, 35, 32, 34)
 
 
+class Live(Protocol):
+    """A line at the end of the terminal that redraws itself."""
+
+    def clear(self) -> None:
+        """Take the line away."""
+
+    def redraw(self) -> None:
+        """Put it back."""
+
+
+_live: Live | None = None
+
+
+def set_live(live: Live | None) -> None:
+    """Say which line to keep below the output; none from now on with `None`."""
+    global _live
+    _live = live
+
+
+@contextlib.contextmanager
+def above() -> Iterator[None]:
+    """Print inside this to print above the live line."""
+    live = _live
+    if live is not None:
+        live.clear()
+    try:
+        yield
+    finally:
+        if live is not None:
+            live.redraw()
+
+
 def show(news: News) -> None:
     """Print lines, each behind its rank. In a notebook they appear in the cell that runs."""
-    for note in news.notes:
-        _write(sys.stderr, f"[grampus] {note}")
-    if news.skipped:
-        _write(sys.stderr, f"[grampus] {news.skipped} earlier lines are only in the log files")
-    for line in news.lines:
-        stream = sys.stderr if line.error else sys.stdout
-        _write(stream, f"{prefix(line.rank, _coloured(stream))} {line.text}")
+    if not (news.notes or news.skipped or news.lines):
+        return
+    with above():
+        for note in news.notes:
+            write(sys.stderr, f"[grampus] {note}")
+        if news.skipped:
+            write(sys.stderr, f"[grampus] {news.skipped} earlier lines are only in the log files")
+        for line in news.lines:
+            stream = sys.stderr if line.error else sys.stdout
+            write(stream, f"{prefix(line.rank, coloured(stream))} {line.text}")
 
 
-def _write(stream: TextIO | None, line: str) -> None:
-    """Print a line. A console that is closed, or knows fewer letters, is no reason to end a run."""
+def write(stream: TextIO | None, text: str, end: str = "\n") -> None:
+    """Print a text. A console that is closed, or knows fewer letters, is no reason to end a run."""
     with contextlib.suppress(OSError, ValueError):
         try:
-            print(line, file=stream)
+            print(text, file=stream, end=end, flush=True)
         except UnicodeEncodeError:
             encoding = getattr(stream, "encoding", None) or "ascii"
-            print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+            print(
+                text.encode(encoding, "backslashreplace").decode(encoding), file=stream, end=end, flush=True
+            )
 
 
 def prefix(rank: int, coloured: bool) -> str:
@@ -45,6 +84,20 @@ def prefix(rank: int, coloured: bool) -> str:
     return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{text}\x1b[0m" if coloured else text
 
 
-def _coloured(stream: object) -> bool:
+def coloured(stream: object) -> bool:
+    """Whether colours are wanted there."""
+    return "NO_COLOR" not in os.environ and is_terminal(stream) and not is_dumb()
+
+
+def is_terminal(stream: object) -> bool:
+    """Whether somebody looks at the stream."""
     isatty = getattr(stream, "isatty", None)
-    return "NO_COLOR" not in os.environ and isatty is not None and bool(isatty())
+    try:
+        return isatty is not None and bool(isatty())
+    except ValueError:  # it is closed
+        return False
+
+
+def is_dumb() -> bool:
+    """Whether the terminal knows nothing but lines."""
+    return os.environ.get("TERM") == "dumb"

@@ -1,5 +1,6 @@
 """The compiled part of Grampus."""
 
+import os
 from typing import Any, TypeAlias, final
 
 # A numpy array, whatever speaks DLPack, or (address, elements, code of the type, owner).
@@ -13,6 +14,7 @@ __all__ = [
     "CollectiveError",
     "End",
     "Entry",
+    "EventWriter",
     "GrampusError",
     "Group",
     "Handle",
@@ -29,6 +31,7 @@ __all__ = [
     "command_line",
     "host_cores",
     "supervise",
+    "trigger_fires",
 ]
 
 __version__: str
@@ -46,6 +49,9 @@ def check_buffers(buffers: list[_Buffer]) -> None: ...
 def command_line(arguments: list[str], python: str) -> int: ...
 def host_cores() -> int: ...
 def supervise() -> None: ...
+def trigger_fires(
+    json: str, epoch: int, step: int, epoch_end: bool, loss: float | None, score: float | None
+) -> str | None: ...
 
 @final
 class Lobby:
@@ -212,6 +218,14 @@ class Agent:
         payload: Payload | None,
         wrote: bool,
     ) -> None: ...
+
+@final
+class EventWriter:
+    def __new__(cls, folder: str | os.PathLike[str], wall_time: float) -> EventWriter: ...
+    def begin(self, step: int, wall_time: float) -> None: ...
+    def scalar(self, tag: str, value: float, step: int, wall_time: float) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
 
 @final
 class Entry:

@@ -50,5 +50,7 @@ shown!(
     NetError,
     std::io::Error,
     grampus_core::JoinError,
-    grampus_collective::CollectiveError
+    grampus_collective::CollectiveError,
+    grampus_train::events::EventError,
+    grampus_train::trigger::TriggerError
 );

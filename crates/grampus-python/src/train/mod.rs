@@ -8,6 +8,7 @@ mod fit;
 mod gradients;
 mod metrics;
 mod plan;
+mod trigger;
 
 /// Adds what this folder gives to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -17,5 +18,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     gradients::register(module)?;
     metrics::register(module)?;
     plan::register(module)?;
+    trigger::register(module)?;
     Ok(())
 }

@@ -1,0 +1,58 @@
+"""What the driver hears of a run, and who listens."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+
+class Logger:
+    """Listens to a run in the driver. Write a class with `event` for a listener of your own.
+
+    An event is a dict with a `kind`; kinds and keys that a listener does not know are no errors:
+
+    - `begin`: `epochs` (to train in all), `epoch` (finished before), `steps` and `samples` (of an epoch),
+      `workers`, `lanes`, `threads` (per lane), `batch_size`, `metrics`, `resumed_from`, `run` (its folder);
+      what is not known is `None`
+    - `steps`, at most about ten a second: `steps` (a list of `[step, loss, learning rate]`, with steps
+      counted over all epochs) and, for this epoch so far, `step`, `samples`, `seconds`, `waited` (for data)
+      and `metrics`
+    - `validate`: `done` and `samples`
+    - `epoch`: `record`, as `History` keeps it
+    - `checkpoint`: `name` and `path`
+    - `note`: `text`
+    - `end`: `reason` and `step`. A run that fails has none
+    """
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Take an event. An exception ends the run, and is raised by `fit`."""
+
+    def close(self) -> None:
+        """Let go of files. Called when a run ends, however it does; the next one starts with `begin`."""
+
+    @property
+    def place(self) -> str | None:
+        """Where the run was written to, for the summary at its end."""
+        return None
+
+
+class Listeners:
+    """All that listen to one run. Keeps a list of its own."""
+
+    def __init__(self, loggers: Iterable[Logger]) -> None:
+        self._loggers = list(loggers)
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Tell all of them; at the end also where each has written."""
+        if event["kind"] == "end":
+            places = {type(logger).__name__: logger.place for logger in self._loggers if logger.place}
+            event = {**event, "places": places}
+        for logger in self._loggers:
+            logger.event(event)
+
+    def close(self) -> None:
+        """Close all of them, also where one fails."""
+        with contextlib.ExitStack() as stack:
+            for logger in reversed(self._loggers):
+                stack.callback(logger.close)
