@@ -25,7 +25,7 @@ from grampus._figures import best_of, better_way, columns, count, figure, is_num
 from grampus._logger import Logger
 from grampus._progress import Progress
 
-__all__ = ["CSVLog", "Callback", "EarlyStopping", "JSONLog", "Logger", "Progress", "Run", "TensorBoard"]
+__all__ = ["CSVLog", "Callback", "EarlyStopping", "JSONLog", "Logger", "Progress", "Run", "StopOnNaN", "TensorBoard"]
 
 
 class Run(Protocol):
@@ -366,3 +366,10 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class StopOnNaN:
+    """Ends a run with an error at the first loss that is no number; the error names the rows.
+
+    Without it such a loss is a warning, and the run goes on.
+    """

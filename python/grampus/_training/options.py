@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from grampus._training import saved
 from grampus._training.job import Saving
-from grampus.callbacks import Callback, Checkpoint, Logger, StopOnNaN
+from grampus.callbacks import Callback, Logger, StopOnNaN
+from grampus.checkpoint import Checkpoint
 from grampus.triggers import EveryEpoch, Trigger
 
 if TYPE_CHECKING:

@@ -310,6 +310,11 @@ def mark_sparse(model: Any) -> None:
             module.weight._grampus_sparse = True
 
 
+# Larger buffers are taken for changed only where torch's own count of changes says so: nothing that keeps statistics in
+# silence is as large, and masks and tables are.
+_COMPARED = 1 << 20
+
+
 class LaneBuffers:
     """Buffers of the model, such as the statistics of batch norm: each lane's own in a step, lane 0's after it."""
 
@@ -323,20 +328,37 @@ class LaneBuffers:
         # Names of those that lane 0 has been seen to change.
         self._changing: list[str] = []
         self._news: list[str] = []
-        self._versions: dict[str, tuple[int, int]] = {}
         self._committed: dict[str, Tensor] = {}
+        self._versions: dict[str, tuple[int, int]] = {}
         self._of_lane_0: dict[str, Tensor] = {}
         if self._has_any:
-            self._commit(self._buffers())
+            buffers = self._buffers()
+            self._committed = {name: buffer.detach().clone() for name, buffer in buffers.items()}
+            self._commit(buffers)
 
     def _buffers(self) -> dict[str, Tensor]:
         return dict(self._model.named_buffers())
 
     def _commit(self, buffers: dict[str, Tensor]) -> None:
-        self._versions = _versions(buffers)
+        self._versions = {name: _version(buffer) for name, buffer in buffers.items()}
         if self._others:
-            names = self._changing if self._committed else buffers
-            self._committed.update({name: buffers[name].detach().clone() for name in names})
+            self._committed.update({name: buffers[name].detach().clone() for name in self._changing})
+
+    def _changed(self, buffers: dict[str, Tensor]) -> list[str]:
+        """Those that are not as they were, besides those that always change.
+
+        Batch norm changes its statistics without counting it as a change, so values are compared.
+        """
+        return [
+            name
+            for name, buffer in buffers.items()
+            if name not in self._changing
+            and (
+                self._versions.get(name) != _version(buffer)
+                if buffer.numel() * buffer.element_size() > _COMPARED
+                else not torch.equal(buffer, self._committed[name])
+            )
+        ]
 
     def begin(self, lane: int) -> None:
         """Let a lane begin where the last step ended."""
@@ -345,20 +367,19 @@ class LaneBuffers:
 
     def _undo(self) -> None:
         buffers = self._buffers()
-        changed = [name for name, now in _versions(buffers).items() if self._versions.get(name) != now]
-        _put({name: self._committed[name] for name in changed}, buffers)
+        names = [*self._changing, *self._changed(buffers)]
+        _put({name: self._committed[name] for name in names}, buffers)
 
     def end(self, lane: int) -> float:
         """Whether lane 0 has changed some: 1, or 2 where there are others among them than ever before."""
         if not self._has_any or lane != 0:
             return 0.0
         buffers = self._buffers()
-        changed = [name for name, now in _versions(buffers).items() if self._versions.get(name) != now]
-        self._news = [name for name in changed if name not in self._changing]
+        self._news = self._changed(buffers)
         if self._others:
             names = [*self._changing, *self._news]
             self._of_lane_0 = {name: buffers[name].detach().clone() for name in names}
-        return 2.0 if self._news else float(bool(changed))
+        return 2.0 if self._news else float(bool(self._changing))
 
     def finish(self, said: float) -> None:
         """Take those of lane 0."""
@@ -387,9 +408,9 @@ class LaneBuffers:
                 buffer.copy_(value.clone().view(buffer.dtype).view(buffer.shape))
 
 
-def _versions(buffers: dict[str, Tensor]) -> dict[str, tuple[int, int]]:
+def _version(buffer: Tensor) -> tuple[int, int]:
     """What tells whether a buffer was written to, or another put in its place."""
-    return {name: (id(buffer), buffer._version) for name, buffer in buffers.items()}
+    return id(buffer), buffer._version
 
 
 def _put(values: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:

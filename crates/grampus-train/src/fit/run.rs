@@ -70,7 +70,14 @@ impl<B, E> Run<'_, B, E> {
         {
             return Some(format!("{most} {} done", counted(most, "epoch")));
         }
-        self.steps_are_over()
+        let done = trigger::Progress {
+            epoch: self.at.epoch,
+            step: self.at.step,
+            ..trigger::Progress::default()
+        };
+        let end = self.settings.end.as_ref();
+        // A run may go on from a checkpoint at which it was over already.
+        self.steps_are_over().or_else(|| end.and_then(|end| end.fires(&done)))
     }
 
     fn steps_are_over(&self) -> Option<String> {

@@ -1,0 +1,55 @@
+"""When and where a run is saved."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from grampus._figures import better_way
+
+if TYPE_CHECKING:
+    from grampus.triggers import Trigger
+
+
+class Checkpoint:
+    """Saves a run while it goes on: pass it to `fit` as `checkpoint`, or among the callbacks.
+
+    Args:
+        path: a folder or `s3://bucket/prefix`; by default the Estimator's `model_dir`. Each checkpoint is a
+            folder in it, such as `step-00000120`.
+        every: a trigger; by default each epoch.
+        keep: how many of the newest stay; by default all.
+        best: name of a value in the epochs' records; the checkpoint with the best one stays too.
+        mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` takes less for names with loss,
+            error, mae or mse in them.
+
+    >>> import grampus as gp
+    >>> gp.Checkpoint("runs/mnist", every=gp.triggers.EverySteps(500), keep=3, best="val_accuracy")
+    Checkpoint('runs/mnist', every=EverySteps(500), keep=3, best='val_accuracy', mode='max')
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        every: Trigger | None = None,
+        keep: int | None = None,
+        best: str | None = None,
+        mode: str = "auto",
+    ) -> None:
+        if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
+            raise ValueError(f"keep of Checkpoint must be a whole number of at least 1, it is {keep!r}")
+        if mode not in ("auto", "min", "max"):
+            raise ValueError(f'mode of Checkpoint must be "auto", "min" or "max", it is {mode!r}')
+        self.path = None if path is None else os.fspath(path)
+        self.every = every
+        self.keep = keep
+        self.best = best
+        self.mode = better_way(best) if mode == "auto" and best is not None else mode
+
+    def __repr__(self) -> str:
+        """As it is written in code."""
+        return (
+            f"Checkpoint({self.path!r}, every={self.every!r}, keep={self.keep}, best={self.best!r}, "
+            f"mode={self.mode!r})"
+        )
