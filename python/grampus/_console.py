@@ -20,6 +20,8 @@ def show(news: News) -> None:
         _write(sys.stderr, f"[grampus] {note}")
     if news.skipped:
         _write(sys.stderr, f"[grampus] {news.skipped} earlier lines are only in the log files")
+    if news.skipped_reports:
+        _write(sys.stderr, f"[grampus] {news.skipped_reports} reports were dropped: nobody took them in time")
     for line in news.lines:
         stream = sys.stderr if line.error else sys.stdout
         _write(stream, f"{prefix(line.rank, _coloured(stream))} {line.text}")
