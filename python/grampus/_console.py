@@ -50,13 +50,15 @@ def above() -> Iterator[None]:
 
 def show(news: News) -> None:
     """Print lines, each behind its rank. In a notebook they appear in the cell that runs."""
-    if not (news.notes or news.skipped or news.lines):
+    if not (news.notes or news.skipped or news.skipped_reports or news.lines):
         return
     with above():
         for note in news.notes:
             write(sys.stderr, f"[grampus] {note}")
         if news.skipped:
             write(sys.stderr, f"[grampus] {news.skipped} earlier lines are only in the log files")
+        if news.skipped_reports:
+            write(sys.stderr, f"[grampus] {news.skipped_reports} reports were dropped: nobody took them in time")
         for line in news.lines:
             stream = sys.stderr if line.error else sys.stdout
             write(stream, f"{prefix(line.rank, coloured(stream))} {line.text}")

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any, NamedTuple
 
-from grampus import _exception, _group, _native, _output, _payload, _threads
+from grampus import _exception, _group, _native, _output, _payload, _report, _threads
 from grampus.errors import NotPicklable
 
 # Errors that a rank typically meets because another one has gone; calls that differ have no such excuse.
@@ -85,6 +85,7 @@ def _work(
                 return agent.cancelled(task, False)
             os.environ.update(assignment.environment)
             _group.assign(_group.Seat(lobby, assignment.rank, assignment.cards, f"task {task}"))
+            _report.begin(agent, task)
             function, args, kwargs = _payload.load(assignment.payload)
             value = function(*args, **kwargs)
             answer = _answer(function, value)
@@ -92,6 +93,7 @@ def _work(
             if os.getpid() != worker:
                 # The function forked, and this is the child coming back: it speaks for no worker.
                 leave(0)
+            _report.end()
             _group.leave()
             told = agent.settle()
     except (KeyboardInterrupt, SystemExit) as error:

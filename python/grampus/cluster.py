@@ -156,6 +156,21 @@ class Cluster:
         self, function: Callable[..., Any], *args: Any, workers: int | None = None, **kwargs: Any
     ) -> list[Any]:
         """Call a function on every worker at once; see `grampus.run`."""
+        return self._call(function, args, kwargs, workers)
+
+    def _call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        workers: int | None,
+        on_report: Callable[[int, bytes], None] | None = None,
+    ) -> list[Any]:
+        """Do the same, with `on_report` called here for what workers send by `_report.send`: rank and bytes.
+
+        All reports are passed on before this returns, or raises what a worker raised. If `on_report` itself
+        raises, the function is interrupted on every worker, and that exception is raised.
+        """
         native = self._running()
         world = self.workers if workers is None else _whole(workers, "workers")
         if world > self.workers:
@@ -167,7 +182,7 @@ class Cluster:
         try:
             # No frame of a later traceback may hold on to the memory of the arguments: they get no name.
             task = native.submit(world, _packed(function, args, kwargs))
-            return self._results(native, self._wait(task))
+            return self._results(native, self._wait(task, on_report))
         finally:
             if task is not None:
                 task.close()
@@ -183,21 +198,28 @@ class Cluster:
         return self._native
 
     @staticmethod
-    def _wait(task: _native.Task) -> _native.End:
-        """Wait for the end of a task, showing output; Ctrl-C ends the task on every worker first."""
-        interrupt: KeyboardInterrupt | None = None
+    def _wait(task: _native.Task, on_report: Callable[[int, bytes], None] | None) -> _native.End:
+        """Wait for the end of a task, showing output and passing on reports.
+
+        Ctrl-C, or an exception of `on_report`, ends the task on every worker first.
+        """
+        stopped: BaseException | None = None
         while True:
             try:
                 news = task.wait()
                 _console.show(news)
+                if on_report is not None and stopped is None:
+                    stopped = _deliver(news.reports, on_report)
+                    if stopped is not None:
+                        task.cancel("what takes its reports failed")
             except KeyboardInterrupt as error:
                 # Workers end within the cancel deadline, and the task with them; a second Ctrl-C as well.
-                interrupt = interrupt or error
+                stopped = stopped or error
                 task.cancel("interrupted by the user")
                 continue
             if news.end is not None:
-                if interrupt is not None:
-                    raise interrupt
+                if stopped is not None:
+                    raise stopped
                 return news.end
 
     @staticmethod
@@ -309,6 +331,16 @@ def _environment_threads() -> int:
 
 def _title() -> str:
     return shlex.join(sys.orig_argv).encode(errors="replace").decode()
+
+
+def _deliver(reports: list[tuple[int, bytes]], on_report: Callable[[int, bytes], None]) -> Exception | None:
+    """Pass on reports; return what `on_report` raised, if it did. Ctrl-C goes through."""
+    try:
+        for rank, body in reports:
+            on_report(rank, body)
+    except Exception as error:
+        return error
+    return None
 
 
 def _packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Payload:

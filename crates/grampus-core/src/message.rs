@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Failure, GenerationId, Rank, TaskId, WorkerId};
 
 /// Grows with every change of the frames or messages.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// A process introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,11 @@ pub enum ToCoordinator {
     Join(Join),
     /// A sign of life.
     Heartbeat,
+    /// Something that a task has to say before its end; the bytes are in the frame's payload.
+    Report {
+        /// Which task.
+        task: TaskId,
+    },
     /// A task ended here; what it returned or raised is in the frame's payload.
     Finished {
         /// Which task.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use grampus_cluster::agent::{self, Introduction, Way, Work};
 use grampus_core::{Failure, JoinString, Outcome, TaskId, WorkerId};
 use pyo3::prelude::*;
 
 use crate::collective::Lobby;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::payload::Payload;
 
 /// How often a worker that waits looks for signals that Python should handle.
@@ -98,6 +99,17 @@ impl Agent {
         let told = self.inner.settle();
         py.check_signals()?;
         Ok(told)
+    }
+
+    /// Sends something to the driver while the task runs, and waits until it has left this process. Any thread
+    /// may call it.
+    fn report(&self, py: Python<'_>, task: u64, body: &[u8]) -> PyResult<()> {
+        let body = Bytes::copy_from_slice(body);
+        let mut receipt = self.inner.report(TaskId(task), body).map_err(Error::from)?;
+        while !py.detach(|| receipt.wait(LOOK_UP)) {
+            py.check_signals()?;
+        }
+        Ok(())
     }
 
     /// The task returned.

@@ -10,6 +10,7 @@ use grampus_cluster::launch::{self, HostSpec, Spec};
 use grampus_cluster::supervisor::Stream;
 use grampus_core::{Failure, TaskFailure, TaskId};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::error::{GrampusError, Result};
 use crate::payload::Payload;
@@ -68,6 +69,9 @@ pub(crate) struct News {
     lines: Vec<Py<Line>>,
     skipped: u64,
     notes: Vec<String>,
+    /// Rank and bytes, in the order in which they came; before the end.
+    reports: Vec<(u32, Py<PyBytes>)>,
+    skipped_reports: u64,
     end: Option<Py<End>>,
 }
 
@@ -179,7 +183,7 @@ impl Cluster {
 
 #[pymethods]
 impl Task {
-    /// Waits a moment for the end or for output. The end is told again where the answer got lost: Python
+    /// Waits a moment for the end, for reports or for output. The end is told again where the answer got lost: Python
     /// raises KeyboardInterrupt between any two of its steps.
     fn wait(&self, py: Python<'_>) -> PyResult<News> {
         py.check_signals()?;
@@ -225,6 +229,12 @@ fn news(py: Python<'_>, happened: Happened) -> PyResult<News> {
         lines: happened.lines.into_iter().map(line).collect::<PyResult<_>>()?,
         skipped: happened.skipped,
         notes: happened.notes,
+        reports: happened
+            .reports
+            .into_iter()
+            .map(|(rank, body)| (rank.0, PyBytes::new(py, &body).unbind()))
+            .collect(),
+        skipped_reports: happened.skipped_reports,
         end: happened.end.map(|end| Py::new(py, ended(py, end)?)).transpose()?,
     })
 }

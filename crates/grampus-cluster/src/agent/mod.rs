@@ -5,6 +5,7 @@
 //! Invariants:
 //! - **AG-1** A cancel reaches only the task that it names, and only while that task runs.
 //! - **AG-2** An agent that lost its coordinator says so and ends its process group (or tells its owner).
+//! - **AG-3** What a task reported leaves before its end does, in the order of the calls.
 
 mod session;
 
@@ -15,11 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
 use grampus_core::{JoinString, Outcome, Place, Task, TaskId, WorkerId};
 use grampus_net::{Link, NetError};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::payload::Payload;
+
+/// Most bytes of one report: as much as a link carries beside a message.
+pub const LARGEST_REPORT: usize = 1 << 20;
 
 /// Who joins, and how it wants to be told.
 pub struct Introduction {
@@ -91,6 +96,15 @@ pub enum AgentError {
     /// The agent's thread ended.
     #[error("the agent has ended: {0}")]
     Ended(String),
+    /// A report is no way for large values.
+    #[error(
+        "a report of {size} bytes is too large, at most {LARGEST_REPORT} are carried: \
+         return large values, or save them to a file"
+    )]
+    ReportTooLarge {
+        /// Its bytes.
+        size: usize,
+    },
 }
 
 /// Where the newest task stands on its way through this worker.
@@ -107,18 +121,38 @@ pub(crate) enum Stage {
 
 pub(crate) type SharedStage = Arc<Mutex<Stage>>;
 
-pub(crate) struct Done {
-    pub task: TaskId,
-    pub outcome: Outcome,
-    pub payload: Payload,
-    pub wrote: bool,
+/// What a task has to say. One queue for all of it keeps the order (AG-3).
+pub(crate) enum Saying {
+    Report {
+        task: TaskId,
+        body: Bytes,
+        /// Dropped once the report is on its way, or never will be.
+        written: mpsc::Sender<()>,
+    },
+    Done {
+        task: TaskId,
+        outcome: Outcome,
+        payload: Payload,
+        wrote: bool,
+    },
+}
+
+/// A report on its way out of this process.
+pub struct Receipt(mpsc::Receiver<()>);
+
+impl Receipt {
+    /// Waits until the report is with the operating system, which delivers it even if this process dies the next moment; or until
+    /// the coordinator is lost. False when the time is up.
+    pub fn wait(&mut self, within: Duration) -> bool {
+        !matches!(self.0.recv_timeout(within), Err(RecvTimeoutError::Timeout))
+    }
 }
 
 /// The main thread's handle.
 pub struct Agent {
     /// Locked only so that the handle may be shared; one thread waits here.
     work: Mutex<mpsc::Receiver<Work>>,
-    done: UnboundedSender<Done>,
+    sayings: UnboundedSender<Saying>,
     stage: SharedStage,
 }
 
@@ -126,18 +160,18 @@ impl Agent {
     /// Connects and introduces itself. Returns once the coordinator has accepted the connection.
     pub fn join(way: Way, introduction: Introduction) -> Result<Self, AgentError> {
         let (work_in, work) = mpsc::channel();
-        let (done, done_out) = unbounded_channel();
+        let (sayings, sayings_out) = unbounded_channel();
         let (joined_in, joined) = mpsc::channel();
         let stage = SharedStage::default();
         let shared = Arc::clone(&stage);
-        let session = move || session::run(introduction, way, &joined_in, work_in, done_out, &shared);
+        let session = move || session::run(introduction, way, &joined_in, work_in, sayings_out, &shared);
         thread::Builder::new()
             .name("grampus-agent".to_owned())
             .spawn(session)?;
         match joined.recv() {
             Ok(Ok(())) => Ok(Self {
                 work: Mutex::new(work),
-                done,
+                sayings,
                 stage,
             }),
             Ok(Err(error)) => Err(error),
@@ -174,11 +208,23 @@ impl Agent {
         matches!(std::mem::take(&mut *lock(&self.stage)), Stage::Cancelled)
     }
 
+    /// Sends something to whoever waits for the task, while it runs. Any thread may call it; whoever waits for the receipt has at most
+    /// one report in memory.
+    pub fn report(&self, task: TaskId, body: Bytes) -> Result<Receipt, AgentError> {
+        if body.len() > LARGEST_REPORT {
+            return Err(AgentError::ReportTooLarge { size: body.len() });
+        }
+        let (written, receipt) = mpsc::channel();
+        // If the session is gone, the work channel says so next.
+        let _ = self.sayings.send(Saying::Report { task, body, written });
+        Ok(Receipt(receipt))
+    }
+
     /// Hands over how a task ended. `wrote` says that there is output which the supervisor will report as
     /// settled, and which is to be shown first.
     pub fn finish(&self, task: TaskId, outcome: Outcome, payload: Payload, wrote: bool) {
         // If the session is gone, the work channel says so next.
-        let _ = self.done.send(Done {
+        let _ = self.sayings.send(Saying::Done {
             task,
             outcome,
             payload,

@@ -12,7 +12,7 @@ use grampus_net::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
-use super::{AgentError, Assignment, Done, Introduction, SharedStage, Stage, Way, Work, lock};
+use super::{AgentError, Assignment, Introduction, Saying, SharedStage, Stage, Way, Work, lock};
 use crate::host;
 use crate::payload::Payload;
 
@@ -26,7 +26,7 @@ pub(super) fn run(
     way: Way,
     joined: &Joined,
     work: mpsc::Sender<Work>,
-    done: UnboundedReceiver<Done>,
+    sayings: UnboundedReceiver<Saying>,
     stage: &SharedStage,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -39,7 +39,7 @@ pub(super) fn run(
             Err(error) => return drop(joined.send(Err(error))),
         };
         let _ = joined.send(Ok(()));
-        if let Err(why) = session.live(done).await {
+        if let Err(why) = session.live(sayings).await {
             (session.introduction.on_lost)(&why);
             let _ = session.work.send(Work::Lost { why });
         }
@@ -158,7 +158,7 @@ impl Session {
     }
 
     /// Until the job ends (`Ok`) or the coordinator is lost (`Err`).
-    async fn live(&mut self, mut done: UnboundedReceiver<Done>) -> Result<(), String> {
+    async fn live(&mut self, mut sayings: UnboundedReceiver<Saying>) -> Result<(), String> {
         let silent_after = self.introduction.silent_after;
         let mut beat = interval((silent_after / 6).max(Duration::from_millis(1)));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -182,15 +182,42 @@ impl Session {
                         return Ok(());
                     }
                 }
-                ended = done.recv() => {
-                    let Some(Done { task, outcome, payload, wrote }) = ended else { return Ok(()) };
-                    let ports = self.ports();
-                    let message = ToCoordinator::Finished { task, outcome, ports, wrote };
-                    self.say(&message, payload).await.map_err(|error| error.to_string())?;
+                saying = sayings.recv() => {
+                    let Some(saying) = saying else { return Ok(()) };
+                    self.pass_on(saying).await.map_err(|error| error.to_string())?;
                 }
                 _ = beat.tick() => {
                     self.say(&ToCoordinator::Heartbeat, Payload::default()).await.map_err(|error| error.to_string())?;
                 }
+            }
+        }
+    }
+
+    async fn pass_on(&mut self, saying: Saying) -> Result<(), NetError> {
+        match saying {
+            Saying::Report { task, body, written } => {
+                let payload = Payload {
+                    parts: vec![body],
+                    memory: None,
+                };
+                let said = self.say(&ToCoordinator::Report { task }, payload).await;
+                drop(written);
+                said
+            }
+            Saying::Done {
+                task,
+                outcome,
+                payload,
+                wrote,
+            } => {
+                let ports = self.ports();
+                let message = ToCoordinator::Finished {
+                    task,
+                    outcome,
+                    ports,
+                    wrote,
+                };
+                self.say(&message, payload).await
             }
         }
     }
@@ -284,7 +311,12 @@ async fn reach(way: Way, name: &str) -> Result<(Link, IpAddr), AgentError> {
         Way::Here(link, address) => return Ok((*link, address)),
         Way::Connect(join) => join,
     };
-    let link = connect(&join, name, &Limits::default()).await?;
+    let mut limits = Limits::default();
+    if !matches!(join.address, Address::Tcp { .. }) {
+        // A driver that was stopped (Ctrl-Z) reads nothing for as long as it takes: reports wait, as output does.
+        limits.io = NEVER;
+    }
+    let link = connect(&join, name, &limits).await?;
     let address = match &join.address {
         Address::Unix(_) | Address::Abstract(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         Address::Tcp { host, .. } => local_address_towards(host)?,

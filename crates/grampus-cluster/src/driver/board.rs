@@ -4,10 +4,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use grampus_core::{Clock, SystemClock, TaskFailure, TaskId};
+use bytes::Bytes;
+use grampus_core::{Clock, Rank, SystemClock, TaskFailure, TaskId};
 
 use super::TaskEnd;
 use super::output::Line;
+use super::reports::Reports;
 
 /// Lines kept for a user's thread that does not fetch them; older ones are in the log files.
 const KEPT_LINES: usize = 10_000;
@@ -15,7 +17,7 @@ const KEPT_BYTES: usize = 16 << 20;
 /// Notes kept for it; a stranger who knocks at the door all day must not fill the memory.
 const KEPT_NOTES: usize = 10;
 
-/// News: ends of tasks, lines of output, and whether the job is ready or over.
+/// News: ends of tasks, what they report before, lines of output, and whether the job is ready or over.
 #[derive(Default)]
 pub struct Board {
     news: Mutex<News>,
@@ -27,6 +29,8 @@ struct News {
     ended: HashMap<TaskId, TaskEnd>,
     /// Tasks whose end nobody will ask for.
     forgotten: HashSet<TaskId>,
+    /// Of tasks that somebody waits for.
+    reports: HashMap<TaskId, Reports>,
     lines: VecDeque<Line>,
     bytes: usize,
     skipped: u64,
@@ -60,6 +64,11 @@ pub struct Happened {
     pub skipped: u64,
     /// What a person should know.
     pub notes: Vec<String>,
+    /// What the task that was waited for reported since the last call, and who did, in the order in which it came. The last of it
+    /// is here before, or together with, the end.
+    pub reports: Vec<(Rank, Bytes)>,
+    /// Reports that were dropped because nobody fetched them; they were older than these.
+    pub skipped_reports: u64,
     /// The end of the task that was waited for.
     pub end: Option<TaskEnd>,
 }
@@ -95,12 +104,21 @@ impl Board {
         }
     }
 
-    /// Waits for the end of a task or for output, whichever comes first. The end stays until it is forgotten: a
+    /// Waits for the end of a task, for a report of it or for output, whichever comes first. The end stays until it is forgotten: a
     /// caller may lose the answer, for example to Ctrl-C, and ask again.
     pub fn look_at(&self, task: TaskId, within: Duration) -> Happened {
         let found = self.wait(within, |news| {
             let end = news.ended.get(&task).cloned().or_else(|| news.lost());
-            (end.is_some() || !news.lines.is_empty()).then(|| take(news, end))
+            let reports = news.reports.remove(&task);
+            (end.is_some() || reports.is_some() || !news.lines.is_empty()).then(|| {
+                let (reports, skipped_reports) = reports.unwrap_or_default().take();
+                Happened {
+                    reports,
+                    skipped_reports,
+                    end,
+                    ..take(news)
+                }
+            })
         });
         found.unwrap_or_default()
     }
@@ -108,6 +126,7 @@ impl Board {
     /// Nobody will ask for the end of this task any more; true where it has ended.
     pub fn forget(&self, task: TaskId) -> bool {
         let mut news = self.lock();
+        news.reports.remove(&task);
         let ended = news.ended.remove(&task).is_some();
         if !ended {
             news.forgotten.insert(task);
@@ -117,7 +136,7 @@ impl Board {
 
     /// Output that nobody fetched yet.
     pub fn take_lines(&self) -> Happened {
-        take(&mut self.lock(), None)
+        take(&mut self.lock())
     }
 
     /// Waits until everybody has joined (`Ok` with the number of ranks) or the job is over (`Err` with the reason); `None` when the
@@ -162,6 +181,14 @@ impl Board {
         });
     }
 
+    pub(super) fn add_report(&self, task: TaskId, rank: Rank, body: Bytes) {
+        self.tell(|news| {
+            if !news.forgotten.contains(&task) {
+                news.reports.entry(task).or_default().push(rank, body);
+            }
+        });
+    }
+
     pub(super) fn refuse(&self, task: TaskId) {
         let why = format!(
             "the cluster is not running: {}",
@@ -199,7 +226,7 @@ impl Board {
     }
 }
 
-fn take(news: &mut News, end: Option<TaskEnd>) -> Happened {
+fn take(news: &mut News) -> Happened {
     news.bytes = 0;
     let mut notes = std::mem::take(&mut news.notes);
     if news.more_notes > 0 {
@@ -212,6 +239,6 @@ fn take(news: &mut News, end: Option<TaskEnd>) -> Happened {
         lines: news.lines.drain(..).collect(),
         skipped: std::mem::take(&mut news.skipped),
         notes,
-        end,
+        ..Happened::default()
     }
 }

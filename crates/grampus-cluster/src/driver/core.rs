@@ -9,7 +9,7 @@ use grampus_net::Listener;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::board::Board;
-use super::held::{Finished, Held};
+use super::held::{Exited, Finished, Held};
 use super::links::{LinkEvent, Links, Outbox};
 use super::output::Lines;
 use super::status::Header;
@@ -135,6 +135,9 @@ impl Core {
         for (worker, task, finished) in self.held.expired(self.clock.now()) {
             self.finished(worker, task, finished);
         }
+        for (worker, exited) in self.held.expired_exits(self.clock.now()) {
+            self.exited(worker, exited);
+        }
         for worker in self.links.heard() {
             self.feed(Input::Heard(worker));
         }
@@ -193,16 +196,12 @@ impl Core {
                 exit,
                 log_tail,
             } => {
-                self.links.close(worker);
-                // It had said how its task ended before it went.
-                for (task, finished) in self.held.forget(worker) {
-                    self.finished(worker, task, finished);
+                let exited = Exited { exit, log_tail };
+                if self.links.is_open(worker) {
+                    self.held.exited(self.clock.now(), worker, exited);
+                } else {
+                    self.exited(worker, exited);
                 }
-                self.feed(Input::Exited {
-                    worker,
-                    exit,
-                    log_tail,
-                });
             }
             LaunchEvent::Settled { worker, task } => {
                 if let Some(finished) = self.held.settled(worker, task) {
@@ -216,6 +215,19 @@ impl Core {
             }
             LaunchEvent::Broken { why } => drop(self.feed(Input::Stop { why })),
         }
+    }
+
+    fn exited(&mut self, worker: WorkerId, Exited { exit, log_tail }: Exited) {
+        self.links.close(worker);
+        // It had said how its task ended before it went.
+        for (task, finished) in self.held.forget(worker) {
+            self.finished(worker, task, finished);
+        }
+        self.feed(Input::Exited {
+            worker,
+            exit,
+            log_tail,
+        });
     }
 
     /// Ranks of other hosts have their files here, where their user looks for them.
@@ -246,6 +258,9 @@ impl Core {
             LinkEvent::Lost { link, worker, why } if self.links.is_current(worker, link) => {
                 self.links.close(worker);
                 self.feed(Input::LinkLost { worker, why });
+                if let Some(exited) = self.held.unlinked(worker) {
+                    self.exited(worker, exited);
+                }
             }
             LinkEvent::Said { .. } | LinkEvent::Lost { .. } => {}
             LinkEvent::Stranger { why } => self.board.add_note(why),
@@ -255,6 +270,7 @@ impl Core {
     fn said(&mut self, worker: WorkerId, message: ToCoordinator, payload: Payload) {
         match message {
             ToCoordinator::Heartbeat | ToCoordinator::Join(_) => drop(self.feed(Input::Heard(worker))),
+            ToCoordinator::Report { task } => self.reported(worker, task, payload),
             ToCoordinator::Finished {
                 task,
                 outcome,
@@ -275,6 +291,15 @@ impl Core {
                     self.feed(Input::Heard(worker));
                 }
             }
+        }
+    }
+
+    /// For whoever waits; the coordinator decides nothing by it.
+    fn reported(&self, worker: WorkerId, task: TaskId, payload: Payload) {
+        let wanted = self.payloads.contains_key(&task);
+        if let Some(rank) = self.rank_of(worker).filter(|_| wanted) {
+            let body = payload.parts.into_iter().next().unwrap_or_default();
+            self.board.add_report(task, rank, body);
         }
     }
 

@@ -1,17 +1,19 @@
-//! Ends of tasks that wait for the last output of their worker.
+//! Ends of tasks that wait for the last output of their worker, and ends of workers that wait for their last words.
 //!
 //! A result comes over the worker's connection, its output over the supervisor's pipes. A result is held
 //! until the supervisor says that all output before it was told, so that what a function printed is shown
-//! before the call returns.
+//! before the call returns. The other way round, the exit of a process comes from the supervisor, and is held until
+//! the process's connection has ended too: what it said before it died is heard first.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use grampus_core::{Outcome, TaskId, Time, WorkerId};
+use grampus_core::{Exit, Outcome, TaskId, Time, WorkerId};
 
 use crate::payload::Payload;
 
-/// A result is not held longer than this: output is worth a moment, not a hang.
+/// Nothing is held longer than this: output and last words are worth a moment, not a hang. A connection may outlive its
+/// process, in a child that was forked from it.
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// What a worker said at the end of a task.
@@ -21,10 +23,17 @@ pub(super) struct Finished {
     pub payload: Payload,
 }
 
+/// How a process ended.
+pub(super) struct Exited {
+    pub exit: Exit,
+    pub log_tail: String,
+}
+
 #[derive(Default)]
 pub(super) struct Held {
     waiting: HashMap<(WorkerId, TaskId), (Time, Finished)>,
     settled: HashSet<(WorkerId, TaskId)>,
+    exits: HashMap<WorkerId, (Time, Exited)>,
 }
 
 impl Held {
@@ -58,6 +67,22 @@ impl Held {
         expired
             .map(|((worker, task), (_, finished))| (worker, task, finished))
             .collect()
+    }
+
+    /// A process ended whose connection has not.
+    pub(super) fn exited(&mut self, now: Time, worker: WorkerId, exited: Exited) {
+        self.exits.insert(worker, (now + LONGEST, exited));
+    }
+
+    /// The connection of a process ended; how the process did, if that came before.
+    pub(super) fn unlinked(&mut self, worker: WorkerId) -> Option<Exited> {
+        self.exits.remove(&worker).map(|(_, exited)| exited)
+    }
+
+    /// Exits that have waited too long.
+    pub(super) fn expired_exits(&mut self, now: Time) -> Vec<(WorkerId, Exited)> {
+        let expired = self.exits.extract_if(|_, (until, _)| *until <= now);
+        expired.map(|(worker, (_, exited))| (worker, exited)).collect()
     }
 
     /// A worker is gone, and with it what it still had to say.
@@ -102,5 +127,21 @@ mod tests {
         assert!(held.finished(Time::ZERO, WORKER, TASK, finished()).is_none());
         assert_eq!(held.forget(WORKER).len(), 1);
         assert!(held.waiting.is_empty());
+    }
+
+    #[test]
+    fn an_exit_waits_for_the_end_of_the_connection_but_not_for_ever() {
+        let mut held = Held::default();
+        let exited = || Exited {
+            exit: Exit::Code(3),
+            log_tail: String::new(),
+        };
+        assert!(held.unlinked(WORKER).is_none());
+        held.exited(Time::ZERO, WORKER, exited());
+        assert!(held.unlinked(WORKER).is_some());
+        held.exited(Time::ZERO, WORKER, exited());
+        assert!(held.expired_exits(Time::ZERO).is_empty());
+        assert_eq!(held.expired_exits(Time::ZERO + LONGEST).len(), 1);
+        assert!(held.unlinked(WORKER).is_none());
     }
 }

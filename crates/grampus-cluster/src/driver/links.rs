@@ -121,6 +121,11 @@ impl Links {
             .is_some_and(|(current, _)| *current == link)
     }
 
+    /// True where the member has a connection, over which more may come.
+    pub(super) fn is_open(&self, worker: WorkerId) -> bool {
+        self.open.contains_key(&worker)
+    }
+
     pub(super) fn send(
         &self,
         worker: WorkerId,

@@ -6,7 +6,10 @@ mod core;
 mod held;
 mod links;
 mod output;
+mod reports;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::PathBuf;

@@ -1,0 +1,43 @@
+"""Reports of the running task to its driver, which sees them while the task runs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from grampus import _native
+
+
+class _Present(NamedTuple):
+    agent: _native.Agent
+    task: int
+    # A forked child has a copy of all this, and no agent behind it.
+    process: int
+
+
+_present: _Present | None = None
+
+
+def begin(agent: _native.Agent, task: int) -> None:
+    """From now on reports are those of this task."""
+    global _present
+    _present = _Present(agent, task, os.getpid())
+
+
+def end() -> None:
+    """From now on there is nothing to report."""
+    global _present
+    _present = None
+
+
+def send(body: bytes) -> None:
+    """Send up to 1 MiB to the driver, from any thread; outside a task, do nothing.
+
+    What was sent arrives in order, before the end of the task, even where this process dies the next moment.
+
+    >>> send(b"nobody waits for this")
+    """
+    present = _present
+    if present is not None and present.process == os.getpid():
+        present.agent.report(present.task, body)
