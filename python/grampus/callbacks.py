@@ -275,7 +275,7 @@ class _EpochFile(Logger):
                 return records
         except FileNotFoundError:
             return []
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, csv.Error):
             pass
         raise ValueError(
             f"{self.path} is no {type(self).__name__} of epochs: move it away or name another file"
@@ -326,7 +326,10 @@ class CSVLog(_EpochFile):
             self._replace([*known, record])
 
     def _read(self, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
-        return csv.DictReader(lines)
+        reader = csv.DictReader(lines)
+        if "epoch" not in (reader.fieldnames or ["epoch"]):
+            raise KeyError("epoch")
+        return reader
 
     def _text(self, records: Sequence[dict[str, Any]]) -> str:
         names = columns(records)
