@@ -203,6 +203,7 @@ def test_lines_of_workers_stand_above_the_live_line(open_screen):
     assert lines[2].startswith("Epoch 1/3")
     assert len(lines) == 3
     progress.close()
+    assert _console._live is None
     worker_prints("later")
     assert screen.lines()[3:] == ["[rank 1] later", ""]
 

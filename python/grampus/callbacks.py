@@ -124,7 +124,8 @@ class EarlyStopping(Callback):
     def on_epoch_end(self, run: Run) -> None:
         """Look at the record."""
         record = run.record or {}
-        if run.epoch <= self.start:
+        epoch = record.get("epoch", run.epoch)
+        if epoch <= self.start:
             return
         if self.monitor not in record:
             # Some runs validate only every few epochs; one that never measures the name is a mistake.
@@ -134,7 +135,7 @@ class EarlyStopping(Callback):
             raise ValueError(
                 f"EarlyStopping watches {self.monitor!r}, which is not measured; there are: {names}"
             )
-        self._seen.append((run.epoch, float(record[self.monitor])))
+        self._seen.append((epoch, float(record[self.monitor])))
         self.best_epoch, self.best = best_of(self._seen, self.min_delta, self.mode)
         reason = early_end(self.monitor, self._seen, self.patience, self.min_delta, self.mode)
         if reason is not None:
