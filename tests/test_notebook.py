@@ -51,8 +51,8 @@ class Kernel:
         return self.talker.execute(code)
 
     def end(self, cell):
-        """Output of a cell by stream, the value of its last line, and the name of its error."""
-        found = {"stdout": "", "stderr": "", "value": None, "error": None}
+        """Output of a cell by stream, the value of its last line, its displays, and the name of its error."""
+        found = {"stdout": "", "stderr": "", "value": None, "error": None, "shown": []}
         while True:
             message = self.talker.get_iopub_msg(timeout=30)
             if message["parent_header"].get("msg_id") != cell:
@@ -62,6 +62,8 @@ class Kernel:
                 found[content["name"]] += content["text"]
             elif kind == "execute_result":
                 found["value"] = content["data"]["text/plain"]
+            elif kind in ("display_data", "update_display_data"):
+                found["shown"].append((kind, content["transient"]["display_id"], content["data"]))
             elif kind == "error":
                 found["error"] = content["ename"]
                 found["traceback"] = "\n".join(content["traceback"])
@@ -118,6 +120,30 @@ def test_output_of_a_cell_that_has_ended_is_not_lost(kernel):
     )
     time.sleep(1)
     assert "[rank 0] late words" in kernel.run("gp.run(gp.rank)")["stdout"]
+
+
+def test_progress_is_one_display_that_changes_in_place(kernel):
+    kernel.run("from grampus.callbacks import Progress\nmoments = iter(range(100))")
+    cell = kernel.run(
+        "progress = Progress(clock=lambda: next(moments))\n"
+        "progress.event({'kind': 'begin', 'epochs': 1, 'steps': 4})\n"
+        "for step in (1, 2):\n"
+        "    steps = [[step, 0.5, 0.1]]\n"
+        "    progress.event({'kind': 'steps', 'epoch': 0, 'step': step, 'steps': steps, 'seconds': 1.0})\n"
+        "progress.event({'kind': 'epoch', 'epoch': 0, 'record': {'epoch': 1, 'loss': 0.25, '<b>': 1.0}})\n"
+        "progress.event({'kind': 'end', 'reason': '1 epoch done', 'step': 4})\n"
+        "progress.close()"
+    )
+    assert cell["error"] is None
+    assert [kind for kind, _, _ in cell["shown"]] == ["display_data"] + 4 * ["update_display_data"]
+    assert len({name for _, name, _ in cell["shown"]}) == 1
+    pages = [data["text/html"] for _, _, data in cell["shown"]]
+    assert '<progress max="1" value="0.500">' in pages[2]
+    assert "<td>0.2500</td>" in pages[4]
+    assert "&lt;b&gt;" in pages[4]
+    assert "<progress" not in pages[4]
+    assert "Training ended after 0:04: 1 epoch done" in cell["shown"][4][2]["text/plain"]
+    assert cell["stdout"] == cell["stderr"] == ""
 
 
 def test_a_killed_kernel_leaves_nothing(kernel, runtime):

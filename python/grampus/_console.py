@@ -67,13 +67,13 @@ def show(news: News) -> None:
 def write(stream: TextIO | None, text: str, end: str = "\n") -> None:
     """Print a text. A console that is closed, or knows fewer letters, is no reason to end a run."""
     with contextlib.suppress(OSError, ValueError):
+        # A stream keeps to itself what is no whole line, unless it is told.
         try:
-            print(text, file=stream, end=end, flush=True)
+            print(text, file=stream, end=end, flush=not end)
         except UnicodeEncodeError:
             encoding = getattr(stream, "encoding", None) or "ascii"
-            print(
-                text.encode(encoding, "backslashreplace").decode(encoding), file=stream, end=end, flush=True
-            )
+            known = text.encode(encoding, "backslashreplace").decode(encoding)
+            print(known, file=stream, end=end, flush=not end)
 
 
 def prefix(rank: int, coloured: bool) -> str:

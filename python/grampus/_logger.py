@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
+from grampus.history import History
+
 
 class Logger:
     """Listens to a run in the driver. Write a class with `event` for a listener of your own.
@@ -38,13 +40,24 @@ class Logger:
 
 
 class Listeners:
-    """All that listen to one run. Keeps a list of its own."""
+    """All that listen to one run, and its history. Keeps a list of its own.
+
+    >>> listeners = Listeners([])
+    >>> listeners.event({"kind": "epoch", "epoch": 0, "record": {"epoch": 1, "loss": 0.5}})
+    >>> listeners.history["loss"]
+    [0.5]
+    """
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
         self._loggers = list(loggers)
+        self.history = History()
+        for logger in self._loggers:
+            if not isinstance(logger, Logger):
+                raise TypeError(f"{logger!r} is no logger: derive its class from grampus.callbacks.Logger")
 
     def event(self, event: dict[str, Any]) -> None:
         """Tell all of them; at the end also where each has written."""
+        self.history.event(event)
         if event["kind"] == "end":
             places = {type(logger).__name__: logger.place for logger in self._loggers if logger.place}
             event = {**event, "places": places}

@@ -20,6 +20,8 @@ _BETWEEN = 0.1
 # Where the system does not know how wide the terminal is.
 _USUAL_WIDTH = 80
 _BARS = ("━─", "#-")
+# Of epochs that ended, in a notebook: the page is sent anew with every drawing.
+_MOST_ROWS = 20
 
 
 class Progress(Logger):
@@ -154,7 +156,8 @@ class _Terminal(_Lines):
     def redraw(self) -> None:
         """Draw the live line over itself: one write, so that it does not flicker."""
         if self._live is not None:
-            line = live_line(self._live, self.width(), self._bar, self.coloured)
+            # Room for the ^C that the terminal itself writes, which would wrap the line.
+            line = live_line(self._live, self.width() - len("^C"), self._bar, self.coloured)
             _console.write(self.stream, f"\r{line}\x1b[K", end="")
 
     def epoch(self, view: RunView) -> None:
@@ -215,7 +218,8 @@ class _Notebook:
     def _show(self, view: RunView, below: str, lines: Sequence[str]) -> None:
         """Show the epochs that ended, and something below them."""
         display = importlib.import_module("IPython.display").display
-        table = table_html(History(view.records)._rows()) if view.records else ""
+        recent = History(view.records[-_MOST_ROWS:])
+        table = table_html(recent._rows()) if view.records else ""
         shown = {"text/html": f"<div>{table}{below}</div>", "text/plain": "\n".join([*self._lines, *lines])}
         if self._handle is None:
             self._handle = display(shown, raw=True, display_id=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grampus._figures import best_of, better_way, columns, count, duration, figure, measures
@@ -11,6 +11,8 @@ from grampus._figures import best_of, better_way, columns, count, duration, figu
 # Columns of a bar: less says nothing, more says no more.
 _LEAST_BAR, _MOST_BAR = 8, 24
 _GAP = "  "
+# Share of the time from which on waiting for data costs more than it should.
+_MUCH_WAITING = 0.1
 
 
 @dataclass
@@ -132,12 +134,14 @@ def _live_parts(view: RunView) -> list[Part]:
     if left is not None:
         parts.append(Part(f"{duration(left[0])} left", 78))
     if rate is not None:
-        parts.append(Part(f"{rate:,.0f} samples/s", 30, "2"))
+        parts.append(Part(f"{rate:,.0f}/s", 60, "2"))
     if view.steps is not None and view.steps.get("seconds"):
         share = view.steps.get("waited", 0.0) / view.steps["seconds"]
-        parts.append(Part(f"data wait {share:.0%}", 20, "2"))
+        # Where it is much, it is what to look at.
+        much = share >= _MUCH_WAITING
+        parts.append(Part(f"data wait {share:.0%}", 70 if much else 20, "33" if much else "2"))
     if left is not None and left[1] is not None:
-        parts.append(Part(f"{duration(left[1])} in all", 10, "2"))
+        parts.append(Part(f"run {duration(left[1])} left", 10, "2"))
     return parts
 
 
@@ -161,19 +165,18 @@ def epoch_line(view: RunView, width: int, coloured: bool) -> str:
 
 
 def fitting(parts: Sequence[Part], width: int) -> list[Part]:
-    """Those parts that fit into the width, in their order; the first is cut where it alone does not.
+    """The first part and those others that fit into the width, in their order; the first may be cut.
 
     >>> parts = [Part("Epoch 1", 9), Part("loss 0.5", 5), Part("0:10", 7)]
     >>> [part.text for part in fitting(parts, 15)]
     ['Epoch 1', '0:10']
     """
-    kept = list(parts)
-    while len(kept) > 1 and _length(kept) > width:
-        # The last of equals goes.
-        kept.remove(min(reversed(kept), key=lambda part: part.matters))
-    if _length(kept) > width:
-        kept = [Part(kept[0].text[: max(width, 0)], kept[0].matters, kept[0].style)]
-    return kept
+    first, *others = parts
+    kept = [replace(first, text=first.text[:width])]
+    for part in sorted(others, key=lambda part: -part.matters):
+        if _length([*kept, part]) <= width:
+            kept.append(part)
+    return [kept[0], *(part for part in others if part in kept)]
 
 
 def summary(view: RunView) -> tuple[str, list[tuple[str, str]]]:
@@ -184,7 +187,7 @@ def summary(view: RunView) -> tuple[str, list[tuple[str, str]]]:
     )
     return headline, [
         ("trained", ", ".join(_amounts(view, end))),
-        ("on", ", ".join(_resources(view.begin))),
+        *_resources(view.begin),
         *_speed(view),
         *_results(view),
         *_places(view, end),
@@ -202,14 +205,14 @@ def _amounts(view: RunView, end: Mapping[str, Any]) -> Iterable[str]:
         yield f"up to step {end['step']:,}"
 
 
-def _resources(begin: Mapping[str, Any]) -> Iterable[str]:
-    for name in ("worker", "lane"):
-        if begin.get(f"{name}s") is not None:
-            yield count(begin[f"{name}s"], name)
-    if begin.get("threads") is not None:
-        yield f"{count(begin['threads'], 'thread')} per lane"
-    if begin.get("batch_size") is not None:
-        yield f"batches of {begin['batch_size']:,}"
+def _resources(begin: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    parts = [count(begin[f"{name}s"], name) for name in ("worker", "lane") if begin.get(f"{name}s")]
+    if begin.get("threads"):
+        parts.append(f"{count(begin['threads'], 'thread')} per lane")
+    if parts:
+        yield "on", ", ".join(parts)
+    if begin.get("batch_size"):
+        yield "batch size", f"{begin['batch_size']:,}"
 
 
 def _speed(view: RunView) -> list[tuple[str, str]]:
@@ -219,7 +222,7 @@ def _speed(view: RunView) -> list[tuple[str, str]]:
         seconds = sum(record["seconds"] for record in timed)
         rate = sum(record["samples"] for record in timed) / seconds
         waited = sum(record["seconds"] * (record.get("data_wait") or 0.0) for record in timed) / seconds
-        return [("speed", f"{rate:,.0f} samples/s, {waited:.0%} of the time waiting for data")]
+        return [("speed", f"{rate:,.0f} samples/s, {waited:.0%} waiting for data")]
     now = view.rate()
     return [] if now is None else [("speed", f"{now:,.0f} samples/s")]
 

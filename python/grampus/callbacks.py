@@ -124,7 +124,8 @@ class EarlyStopping(Callback):
     def on_epoch_end(self, run: Run) -> None:
         """Look at the record."""
         record = run.record or {}
-        if run.epoch <= self.start:
+        epoch = record.get("epoch", run.epoch)
+        if epoch <= self.start:
             return
         if self.monitor not in record:
             # Some runs validate only every few epochs; one that never measures the name is a mistake.
@@ -134,7 +135,7 @@ class EarlyStopping(Callback):
             raise ValueError(
                 f"EarlyStopping watches {self.monitor!r}, which is not measured; there are: {names}"
             )
-        self._seen.append((run.epoch, float(record[self.monitor])))
+        self._seen.append((epoch, float(record[self.monitor])))
         self.best_epoch, self.best = best_of(self._seen, self.min_delta, self.mode)
         reason = early_end(self.monitor, self._seen, self.patience, self.min_delta, self.mode)
         if reason is not None:
@@ -275,7 +276,7 @@ class _EpochFile(Logger):
                 return records
         except FileNotFoundError:
             return []
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, csv.Error):
             pass
         raise ValueError(
             f"{self.path} is no {type(self).__name__} of epochs: move it away or name another file"
@@ -326,7 +327,10 @@ class CSVLog(_EpochFile):
             self._replace([*known, record])
 
     def _read(self, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
-        return csv.DictReader(lines)
+        reader = csv.DictReader(lines)
+        if "epoch" not in (reader.fieldnames or ["epoch"]):
+            raise KeyError("epoch")
+        return reader
 
     def _text(self, records: Sequence[dict[str, Any]]) -> str:
         names = columns(records)

@@ -87,7 +87,7 @@ class History(Sequence[dict[str, Any]]):
             return f"no epochs{f': {self.reason}' if self.reason else ''}"
         rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
+        lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
         return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
@@ -142,6 +142,7 @@ class History(Sequence[dict[str, Any]]):
     def _rows(self) -> list[list[str]]:
         """The table's cells, below a row of names."""
         names = [name for name in columns(self._records) if name not in self._once()]
+        names.sort(key=_place)
         head = [BOOKKEEPING.get(name, name) for name in names]
         return [head, *([cell(name, record.get(name)) for name in names] for record in self._records)]
 
@@ -189,6 +190,11 @@ class History(Sequence[dict[str, Any]]):
             return ""
         data = base64.b64encode(_png(figure)).decode()
         return f'<img style="max-width:100%" alt="loss and metrics" src="data:image/png;base64,{data}">'
+
+
+def _place(name: str) -> int:
+    """Where a name stands in a table: the epoch, what was measured, and then what it took."""
+    return 1 if name not in BOOKKEEPING else 0 if name == "epoch" else 2
 
 
 def _png(figure: Figure) -> bytes:
