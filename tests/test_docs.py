@@ -18,6 +18,7 @@ def blocks(name):
 EXAMPLES = {
     **{f"README {number}": text for number, text in enumerate(blocks("README.md"))},
     "collectives": "\n".join(blocks("docs/collectives.md")),
+    "metrics": "\n".join(blocks("docs/metrics.md")),
 }
 
 

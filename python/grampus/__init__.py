@@ -8,7 +8,7 @@
 >>> gp.stop()
 """
 
-from grampus import collective
+from grampus import collective, metrics
 from grampus._native import __version__
 from grampus.cluster import Cluster
 from grampus.context import local_rank, local_world_size, rank, world_size
@@ -39,6 +39,7 @@ __all__ = [
     "init",
     "local_rank",
     "local_world_size",
+    "metrics",
     "rank",
     "run",
     "stop",
