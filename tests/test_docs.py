@@ -17,7 +17,7 @@ def blocks(name):
 # Each block of the README stands alone; those of a page build on each other.
 EXAMPLES = {
     **{f"README {number}": text for number, text in enumerate(blocks("README.md"))},
-    **{name: "\n".join(blocks(f"docs/{name}.md")) for name in ("callbacks", "collectives")},
+    **{name: "\n".join(blocks(f"docs/{name}.md")) for name in ("callbacks", "collectives", "metrics")},
 }
 
 

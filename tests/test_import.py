@@ -26,6 +26,7 @@ MODULES = [
     "grampus._explain",
     "grampus.cluster",
     "grampus.context",
+    "grampus.metrics",
     "grampus.session",
 ]
 

@@ -8,7 +8,7 @@
 >>> gp.stop()
 """
 
-from grampus import callbacks, collective, triggers
+from grampus import callbacks, collective, metrics, triggers
 from grampus._native import __version__
 from grampus.cluster import Cluster
 from grampus.context import local_rank, local_world_size, rank, world_size
@@ -42,6 +42,7 @@ __all__ = [
     "init",
     "local_rank",
     "local_world_size",
+    "metrics",
     "rank",
     "run",
     "stop",

@@ -20,6 +20,8 @@ __all__ = [
     "Handle",
     "Line",
     "Lobby",
+    "Metric",
+    "MetricState",
     "News",
     "Payload",
     "PeerLost",
@@ -104,6 +106,22 @@ class Handle:
 class SharedMemory:
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
+
+@final
+class Metric:
+    def __new__(cls, kind: str, options: dict[str, bool | int | float | str]) -> Metric: ...
+    def state(self) -> MetricState: ...
+
+@final
+class MetricState:
+    @staticmethod
+    def from_bytes(state: bytes) -> MetricState: ...
+    def to_bytes(self) -> bytes: ...
+    def update(self, predictions: _Buffer, targets: _Buffer) -> None: ...
+    def merge(self, other: MetricState) -> None: ...
+    def reset(self) -> None: ...
+    # A curve is given as the bytes of its floats, by name.
+    def value(self) -> float | dict[str, bytes]: ...
 
 @final
 class Payload:

@@ -12,6 +12,8 @@ pub(crate) struct Buffer {
     address: usize,
     pub count: usize,
     pub dtype: DType,
+    /// Lengths of the axes; of a bare address, one.
+    pub shape: Vec<usize>,
     /// What keeps the memory alive.
     pub owner: Py<PyAny>,
 }
@@ -50,6 +52,15 @@ impl Buffer {
         Err(refused)
     }
 
+    /// The bytes of all elements. Nobody may write to them as long as they are looked at.
+    pub fn bytes(&self) -> &[u8] {
+        if self.count == 0 {
+            return &[];
+        }
+        // SAFETY: the owner keeps so many elements alive at this address.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.count * self.dtype.size()) }
+    }
+
     pub fn part(&self) -> RawPart {
         (self.address as *mut u8, self.count)
     }
@@ -72,6 +83,7 @@ impl Buffer {
             address,
             count,
             dtype,
+            shape: vec![count],
             owner,
         })
     }
@@ -108,6 +120,7 @@ impl Buffer {
             address,
             count: shape.iter().product(),
             dtype,
+            shape,
             owner: object.clone().unbind(),
         })
     }
@@ -141,6 +154,7 @@ impl Buffer {
             address: tensor.data as usize + tensor.byte_offset as usize,
             count: shape.iter().product(),
             dtype,
+            shape,
             owner: object.clone().unbind(),
         })
     }
@@ -196,7 +210,7 @@ fn numpy_type(kind: &str) -> Option<DType> {
 
 fn unsupported(what: &str) -> PyErr {
     PyTypeError::new_err(format!(
-        "no collective takes {what}: use float16, float32, float64, bfloat16, int8, uint8, int32, int64 or bool"
+        "Grampus cannot work on {what}: use float16, float32, float64, bfloat16, int8, uint8, int32, int64 or bool"
     ))
 }
 

@@ -1,0 +1,82 @@
+//! How the shapes of predictions and targets go together.
+
+use super::error::MetricError;
+use super::values::Values;
+
+/// A trailing axis of one element is no axis: columns of tables have it, and models with one output.
+fn forms(shape: &[usize]) -> impl Iterator<Item = &[usize]> {
+    let without = shape
+        .split_last()
+        .filter(|(last, _)| **last == 1)
+        .map(|(_, rest)| rest);
+    std::iter::once(shape).chain(without)
+}
+
+/// Whether each prediction has its own target.
+pub(super) fn in_pairs(predictions: &Values<'_>, targets: &Values<'_>) -> bool {
+    forms(predictions.shape()).any(|left| forms(targets.shape()).any(|right| left == right))
+}
+
+/// The number of classes, if each target has one score for each of them, along the last axis.
+pub(super) fn classes(predictions: &Values<'_>, targets: &Values<'_>) -> Option<usize> {
+    forms(predictions.shape()).find_map(|scores| {
+        let (classes, rows) = scores.split_last()?;
+        let fits = *classes > 0 && forms(targets.shape()).any(|shape| shape == rows);
+        fits.then_some(*classes)
+    })
+}
+
+/// The number of classes, if predictions and targets both are rows with a number for each class.
+pub(super) fn distributions(predictions: &Values<'_>, targets: &Values<'_>) -> Option<usize> {
+    let shape = predictions.shape();
+    let classes = *shape.last()?;
+    (shape.len() > 1 && classes > 0 && shape == targets.shape()).then_some(classes)
+}
+
+/// Checks that every target is one of so many classes.
+pub(super) fn check_labels(
+    metric: &'static str,
+    targets: &Values<'_>,
+    classes: usize,
+    first: usize,
+) -> Result<(), MetricError> {
+    let (lowest, end) = (first as f64, (first + classes) as f64);
+    match targets.find(|label| !(label >= lowest && label < end && label.fract() == 0.0)) {
+        Some((position, label)) => Err(MetricError::Label {
+            metric,
+            label,
+            position,
+            classes,
+            first,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The class with the highest score, the first of several; NaN is higher than all, as for numpy and torch.
+pub(super) fn highest(scores: &[f64]) -> usize {
+    let mut best = 0;
+    for (class, score) in scores.iter().enumerate() {
+        if *score > scores[best] || (score.is_nan() && !scores[best].is_nan()) {
+            best = class;
+        }
+    }
+    best
+}
+
+/// How many classes stand before this one when they are put in order of their scores, by the rule of [`highest`].
+pub(super) fn place(scores: &[f64], class: usize) -> usize {
+    let Some((own, after)) = scores.get(class..).and_then(<[f64]>::split_first) else {
+        return scores.len();
+    };
+    let before = &scores[..class];
+    if own.is_nan() {
+        return before.iter().filter(|score| score.is_nan()).count();
+    }
+    let ahead = before.iter().filter(|score| **score >= *own || score.is_nan());
+    ahead.count()
+        + after
+            .iter()
+            .filter(|score| **score > *own || score.is_nan())
+            .count()
+}
