@@ -6,6 +6,7 @@ mod group;
 mod handle;
 mod lobby;
 
+pub(crate) use buffer::RawBytes;
 pub(crate) use error::{CallMismatch, CollectiveError, PeerLost};
 pub(crate) use group::{Group, SharedMemory, check_buffers};
 pub(crate) use handle::Handle;
