@@ -18,6 +18,6 @@ def bytes_of(memory: TensorMemory) -> memoryview:
     address, _ = memory.__array_interface__["data"]
     (length,) = memory.__array_interface__["shape"]
     array = (ctypes.c_ubyte * length).from_address(address)
-    # The stable interface of Python 3.10 has no buffers: so it is ctypes that lends the memory, and keeps its owner.
+    # The stable interface of Python 3.10 has no buffers: so it is ctypes that lends the memory.
     array.owner = memory
     return memoryview(array).cast("B")

@@ -217,8 +217,7 @@ fn explain(error: &Error) -> String {
         Error::Unauthenticated { .. } | Error::PermissionDenied { .. } => {
             ": check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may do in this bucket"
         }
-        Error::NotFound { .. } => ": check the bucket's name",
-        _ => ": check AWS_ENDPOINT_URL, AWS_REGION and the network",
+        _ => ": check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the network",
     };
     format!("{error}{advice}")
 }

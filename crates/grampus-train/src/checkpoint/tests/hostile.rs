@@ -46,7 +46,7 @@ fn odd_files_of_tensors_are_refused() {
             )
         })
         .collect();
-    // Two lengths whose sum with the header's wraps around to that of the file.
+    // The tensors' end and the header's length together are too large for a number.
     let mut wraps = chain.clone();
     wraps.insert(
         "z".to_owned(),
