@@ -10,6 +10,8 @@
 
 from grampus import callbacks, collective, metrics, triggers
 from grampus._native import __version__
+from grampus._training.lanes import lane
+from grampus.checkpoint import Checkpoint
 from grampus.cluster import Cluster
 from grampus.context import local_rank, local_world_size, rank, world_size
 from grampus.errors import (
@@ -22,14 +24,18 @@ from grampus.errors import (
     WorkerDied,
     WorkerTraceback,
 )
+from grampus.estimator import Estimator
 from grampus.history import History
 from grampus.session import init, run, stop
 
 __all__ = [
     "CallMismatch",
+    "Checkpoint",
+    "CheckpointError",
     "Cluster",
     "ClusterError",
     "CollectiveError",
+    "Estimator",
     "GrampusError",
     "History",
     "NotPicklable",
@@ -40,6 +46,7 @@ __all__ = [
     "callbacks",
     "collective",
     "init",
+    "lane",
     "local_rank",
     "local_world_size",
     "metrics",

@@ -6,10 +6,18 @@ from typing import Any, TypeAlias, final
 # A numpy array, whatever speaks DLPack, or (address, elements, code of the type, owner).
 _Buffer: TypeAlias = Any
 
+# Shape, type as safetensors names it ("BF16") and bytes.
+_Given: TypeAlias = tuple[list[int] | tuple[int, ...], str, _Buffer]
+_Found: TypeAlias = tuple[list[int], str, "TensorMemory"]
+# The name of a new checkpoint; the names of those that went for it, and why.
+_Done: TypeAlias = tuple[str, list[tuple[str, str]]]
+
 __all__ = [
     "Agent",
     "Assignment",
     "CallMismatch",
+    "CheckpointError",
+    "CheckpointStore",
     "Cluster",
     "CollectiveError",
     "End",
@@ -28,17 +36,22 @@ __all__ = [
     "SharedMemory",
     "Supervisor",
     "Task",
+    "TensorMemory",
     "__version__",
     "check_buffers",
     "command_line",
     "host_cores",
+    "read_checkpoint",
+    "read_tensors",
     "supervise",
     "trigger_fires",
+    "write_tensors",
 ]
 
 __version__: str
 
 class GrampusError(RuntimeError): ...
+class CheckpointError(GrampusError): ...
 class CollectiveError(GrampusError): ...
 class CallMismatch(CollectiveError): ...
 
@@ -50,10 +63,39 @@ class PeerLost(CollectiveError):
 def check_buffers(buffers: list[_Buffer]) -> None: ...
 def command_line(arguments: list[str], python: str) -> int: ...
 def host_cores() -> int: ...
+def read_checkpoint(url: str) -> tuple[str, dict[str, dict[str, _Found]]]: ...
+def read_tensors(path: str) -> dict[str, _Found]: ...
 def supervise() -> None: ...
 def trigger_fires(
     json: str, epoch: int, step: int, epoch_end: bool, loss: float | None, score: float | None
 ) -> str | None: ...
+def write_tensors(path: str, tensors: dict[str, _Given], metadata: dict[str, str]) -> None: ...
+
+@final
+class TensorMemory:
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+@final
+class CheckpointStore:
+    def __new__(cls, url: str) -> CheckpointStore: ...
+    def list(self) -> list[tuple[str, int]]: ...
+    def latest(self) -> tuple[str | None, list[str]]: ...
+    def read_latest(
+        self,
+    ) -> tuple[tuple[str, str, dict[str, dict[str, _Found]]] | None, list[str]]: ...
+    def read(self, name: str) -> tuple[str, dict[str, dict[str, _Found]]]: ...
+    def begin(
+        self,
+        name: str,
+        files: dict[str, dict[str, _Given]],
+        meta: str,
+        keep: int | None = None,
+        pinned: list[str] = [],
+        timeout: float = 600.0,
+    ) -> _Done | None: ...
+    def wait(self, timeout: float = 600.0) -> _Done | None: ...
+    def remove(self, name: str) -> None: ...
 
 @final
 class Lobby:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from grampus._native import CallMismatch, CollectiveError, GrampusError, PeerLost
+from grampus._native import CallMismatch, CheckpointError, CollectiveError, GrampusError, PeerLost
 
 __all__ = [
     "CallMismatch",
+    "CheckpointError",
     "ClusterError",
     "CollectiveError",
     "GrampusError",

@@ -6,6 +6,7 @@ import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from grampus._logger import Listeners
 from grampus.callbacks import Progress, TensorBoard
 
 if TYPE_CHECKING:
@@ -15,31 +16,30 @@ if TYPE_CHECKING:
 
 
 class Show:
-    """Hands the events of a run to the loggers; progress and TensorBoard are among them unless given."""
+    """Hands the events of a run to its loggers; progress and TensorBoard are among them unless given."""
 
     def __init__(self, loggers: list[Logger], folder: str | None) -> None:
         """`folder` is that of the run."""
-        self._loggers = list(loggers)
+        told = list(loggers)
         if not any(isinstance(logger, Progress) for logger in loggers):
-            self._loggers.insert(0, Progress())
+            told.insert(0, Progress())
         if folder is not None and not any(isinstance(logger, TensorBoard) for logger in loggers):
-            self._loggers.append(TensorBoard())
+            told.append(TensorBoard())
+        self._listeners = Listeners(told)
 
     def __enter__(self) -> Show:
         """Return itself."""
         return self
 
-    def report(self, rank: int, body: bytes) -> None:  # noqa: ARG002
+    def report(self, rank: int, body: bytes) -> None:  # noqa: ARG002 - what is told names its rank where it matters
         """Take what a worker reports."""
         event: dict[str, Any] = json.loads(body)
         if event["kind"] == "note":
             warnings.warn(event["text"], RuntimeWarning, stacklevel=2)
-        for logger in self._loggers:
-            logger.event(event)
+        self._listeners.event(event)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
-        """Close them all, whatever one of them says."""
-        for logger in self._loggers:
-            logger.close()
+        """Close them all."""
+        self._listeners.close()

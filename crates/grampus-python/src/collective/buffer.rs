@@ -44,10 +44,7 @@ impl Buffer {
             return Self::array(object, interface.cast::<PyDict>()?, usage);
         }
         if refused.is_instance_of::<PyAttributeError>(py) {
-            return Err(PyTypeError::new_err(format!(
-                "a {} is no buffer: pass a numpy array or a tensor",
-                object.get_type().name()?
-            )));
+            return Err(no_buffer(object)?);
         }
         Err(refused)
     }
@@ -89,6 +86,99 @@ impl Buffer {
     }
 
     fn array(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>, usage: Use) -> PyResult<Self> {
+        let found = Interface::of(object, interface)?;
+        let kind = &found.kind;
+        let dtype = numpy_type(kind).ok_or_else(|| unsupported(&format!("numpy type {kind:?}")))?;
+        if found.read_only && usage == Use::Write {
+            return Err(PyValueError::new_err("the array is read-only: pass a copy of it"));
+        }
+        Ok(Self {
+            address: found.address,
+            count: found.count,
+            dtype,
+            shape: found.shape,
+            owner: object.clone().unbind(),
+        })
+    }
+
+    fn dlpack(object: &Bound<'_, PyAny>, capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let found = Managed::of(capsule)?;
+        let dtype = dlpack_type(&found).ok_or_else(|| {
+            let Managed { code, bits, .. } = &found;
+            unsupported(&format!("DLPack type {code} of {bits} bits"))
+        })?;
+        Ok(Self {
+            address: found.address,
+            count: found.count,
+            dtype,
+            shape: found.shape,
+            owner: object.clone().unbind(),
+        })
+    }
+}
+
+/// Contiguous bytes of a Python object, whatever type its elements have.
+pub(crate) struct RawBytes {
+    address: usize,
+    pub length: usize,
+    /// What keeps the memory alive.
+    _owner: Py<PyAny>,
+}
+
+impl RawBytes {
+    /// The memory of `object`.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let (address, length, owner) = if let Ok(bare) = object.cast::<PyTuple>() {
+            let buffer = Buffer::bare(bare)?;
+            (buffer.address, buffer.count * buffer.dtype.size(), buffer.owner)
+        } else if let Some(interface) = object.getattr_opt(pyo3::intern!(py, "__array_interface__"))? {
+            let found = Interface::of(object, interface.cast::<PyDict>()?)?;
+            (found.address, found.count * found.item, object.clone().unbind())
+        } else if let Some(method) = object.getattr_opt(pyo3::intern!(py, "__dlpack__"))? {
+            let found = Managed::of(&method.call0()?)?;
+            let bits = usize::from(found.bits) * usize::from(found.lanes);
+            (found.address, found.count * bits / 8, object.clone().unbind())
+        } else {
+            return Err(no_buffer(object)?);
+        };
+        Ok(Self {
+            address,
+            length,
+            _owner: owner,
+        })
+    }
+
+    /// A copy of the bytes.
+    pub fn copy(&self) -> Vec<u8> {
+        if self.length == 0 {
+            return Vec::new();
+        }
+        // SAFETY: the owner keeps so many bytes from this address alive.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.length) }.to_vec()
+    }
+}
+
+fn no_buffer(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let kind = object.get_type().name()?;
+    Ok(PyTypeError::new_err(format!(
+        "a {kind} is no buffer: pass a numpy array or a tensor"
+    )))
+}
+
+/// What numpy's interface says of contiguous memory.
+struct Interface {
+    address: usize,
+    read_only: bool,
+    count: usize,
+    kind: String,
+    /// Bytes of an element.
+    item: usize,
+    shape: Vec<usize>,
+}
+
+impl Interface {
+    fn of(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = object.py();
         let item = |name: &str| -> PyResult<Bound<'_, PyAny>> {
             let found = interface.get_item(name)?;
@@ -97,10 +187,8 @@ impl Buffer {
         let (address, read_only): (usize, bool) = item("data")?.extract()?;
         let shape: Vec<usize> = item("shape")?.extract()?;
         let kind: String = item("typestr")?.extract()?;
-        let dtype = numpy_type(&kind).ok_or_else(|| unsupported(&format!("numpy type {kind:?}")))?;
-        if read_only && usage == Use::Write {
-            return Err(PyValueError::new_err("the array is read-only: pass a copy of it"));
-        }
+        let size = kind.get(2..).and_then(|digits| digits.parse().ok());
+        let size: usize = size.ok_or_else(|| unsupported(&format!("numpy type {kind:?}")))?;
         // The memory of a number is gone as soon as it was asked for.
         if shape.is_empty() && !object.hasattr(pyo3::intern!(py, "__setitem__"))? {
             return Err(PyTypeError::new_err(format!(
@@ -112,20 +200,35 @@ impl Buffer {
             && !strides.is_none()
         {
             let strides: Vec<isize> = strides.extract()?;
-            let size = dtype.size() as isize;
-            let strides: Vec<isize> = strides.iter().map(|stride| stride / size).collect();
+            let strides: Vec<isize> = strides
+                .iter()
+                .map(|stride| stride / size.max(1) as isize)
+                .collect();
             check_contiguous(&shape, &strides, "numpy.ascontiguousarray(array)")?;
         }
         Ok(Self {
             address,
+            read_only,
             count: shape.iter().product(),
-            dtype,
+            kind,
+            item: size,
             shape,
-            owner: object.clone().unbind(),
         })
     }
+}
 
-    fn dlpack(object: &Bound<'_, PyAny>, capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
+/// What DLPack says of contiguous memory in the host.
+struct Managed {
+    address: usize,
+    count: usize,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: Vec<usize>,
+}
+
+impl Managed {
+    fn of(capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
         let capsule = capsule.cast::<PyCapsule>()?;
         let pointer = capsule.pointer_checked(Some(DLPACK))?;
         // SAFETY: a capsule of this name holds such a structure and lives until the end of this function.
@@ -135,8 +238,6 @@ impl Buffer {
                 "the tensor is not in the host's memory: pass tensor.cpu(), or use the torch backend",
             ));
         }
-        let dtype = dlpack_type(tensor)
-            .ok_or_else(|| unsupported(&format!("DLPack type {} of {} bits", tensor.code, tensor.bits)))?;
         let dimensions = usize::try_from(tensor.dimensions).unwrap_or(0);
         let list = |start: *const i64| -> Vec<isize> {
             // SAFETY: shape and strides have as many entries as the tensor has dimensions.
@@ -153,9 +254,10 @@ impl Buffer {
         Ok(Self {
             address: tensor.data as usize + tensor.byte_offset as usize,
             count: shape.iter().product(),
-            dtype,
+            code: tensor.code,
+            bits: tensor.bits,
+            lanes: tensor.lanes,
             shape,
-            owner: object.clone().unbind(),
         })
     }
 }
@@ -179,7 +281,7 @@ const DLPACK: &CStr = c"dltensor";
 const CPU: i32 = 1;
 const PINNED: i32 = 3;
 
-fn dlpack_type(tensor: &DlTensor) -> Option<DType> {
+fn dlpack_type(tensor: &Managed) -> Option<DType> {
     Some(match (tensor.code, tensor.bits, tensor.lanes) {
         (0, 8, 1) => DType::I8,
         (0, 32, 1) => DType::I32,

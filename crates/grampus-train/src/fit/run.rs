@@ -77,7 +77,8 @@ impl<B, E> Run<'_, B, E> {
         };
         let end = self.settings.end.as_ref();
         // A run may go on from a checkpoint at which it was over already.
-        self.steps_are_over().or_else(|| end.and_then(|end| end.fires(&done)))
+        self.steps_are_over()
+            .or_else(|| end.and_then(|end| end.fires(&done)))
     }
 
     fn steps_are_over(&self) -> Option<String> {
