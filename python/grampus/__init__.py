@@ -16,6 +16,7 @@ from grampus.cluster import Cluster
 from grampus.context import local_rank, local_world_size, rank, world_size
 from grampus.errors import (
     CallMismatch,
+    CheckpointError,
     ClusterError,
     CollectiveError,
     GrampusError,

@@ -37,13 +37,14 @@ class Cluster:
     ['hello', 'hello']
     """
 
-    def __init__(self, native: _native.Cluster, workers: int) -> None:
+    def __init__(self, native: _native.Cluster, workers: int, hosts: int = 1) -> None:
         """Use `Cluster.local` or `Cluster.ssh`."""
         self._native: _native.Cluster | None = native
         self._job = native.job
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self.workers = workers
+        self.hosts = hosts
 
     @classmethod
     def local(
@@ -146,7 +147,7 @@ class Cluster:
                 raise
         except GrampusError as error:
             raise ClusterError(str(error)) from None
-        return cls(native, count)
+        return cls(native, count, max(1, len(hosts)))
 
     def is_running(self) -> bool:
         """Whether functions can be called."""

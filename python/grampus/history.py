@@ -43,6 +43,8 @@ class History(Sequence[dict[str, Any]]):
         self._records = [dict(record) for record in records]
         #: Why the run ended; `None` while it runs, and where it failed.
         self.reason = reason
+        #: Who trained: the process id of each worker, in order of rank, and the rows that it went through.
+        self.workers: list[dict[str, int]] = []
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Take an event of the run: the end of an epoch, or of all."""
