@@ -2,7 +2,8 @@
 
 from typing import Any, TypeAlias, final
 
-# A numpy array, whatever speaks DLPack, or (address, elements, code of the type, owner).
+# A numpy array, whatever speaks DLPack, or (address, elements, code of the type, owner), with or
+# without the shape behind.
 _Buffer: TypeAlias = Any
 
 __all__ = [
