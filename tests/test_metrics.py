@@ -203,7 +203,7 @@ def test_a_meter_goes_on_from_a_state(data):
     assert second.value() == meter.value()
     second.reset()
     assert math.isnan(second.value())
-    with pytest.raises(ValueError, match="a state of .* cannot be merged"):
+    with pytest.raises(ValueError, match=r"a state of .* cannot be merged"):
         second.load(metrics.meter(metrics.MAE()).state())
     with pytest.raises(ValueError, match="no state of a metric"):
         second.load(b"\xff")
@@ -243,7 +243,7 @@ def test_wrong_values_are_named():
         measure(metrics.Accuracy(), np.zeros((2, 3)), np.array([0, 3]))
     with pytest.raises(ValueError, match=r"the score 2 .* sigmoid"):
         measure(metrics.AUC(), np.array([2.0]), np.array([1]))
-    with pytest.raises(TypeError, match="accuracy takes one tensor or array .* not a tuple"):
+    with pytest.raises(TypeError, match=r"accuracy takes one tensor or array .* not a tuple"):
         measure(metrics.Accuracy(), (np.zeros(3), np.zeros(3)), np.zeros(3))
     with pytest.raises(TypeError, match="cannot work on"):
         measure(metrics.MAE(), np.zeros(3, "complex128"), np.zeros(3))

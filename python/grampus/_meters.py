@@ -50,9 +50,12 @@ class OwnMeter:
         self._state.reset()
 
     def _plain(self, array: Any) -> Any:
-        """Contiguous memory of the host with the values of a tensor or an array."""
+        """The values of a tensor or an array as the core reads them: contiguous, in the host."""
         if hasattr(array, "detach"):
-            return array.detach().cpu().contiguous()
+            from grampus.frameworks import _torch_memory
+
+            # Ten times cheaper than what torch does for DLPack.
+            return _torch_memory.shaped(array)
         if isinstance(array, tuple | list | Mapping):
             raise TypeError(
                 f"{self._metric.name} takes one tensor or array of predictions and one of targets, not a "
@@ -197,17 +200,21 @@ def _joined(trees: Sequence[Tree]) -> Tree:
 
 
 def _kept(array: Any) -> Any:
-    """A copy of a tensor, in the host's memory, or of an array: the next batch may come in the same memory."""
+    """A copy in the host's memory: the next batch may come where this one lies."""
     if hasattr(array, "detach"):
         return array.detach().cpu().clone()
     return array.copy()
 
 
 def _tensor(array: Any) -> Any:
-    """A tensor that holds no graph."""
-    import torch
+    """A tensor without its graph, an array as a tensor, and anything else as it is."""
+    if hasattr(array, "detach"):
+        return array.detach()
+    if hasattr(array, "__array_interface__"):
+        import torch
 
-    return torch.as_tensor(array).detach()
+        return torch.as_tensor(array)
+    return array
 
 
 def _seen(part: Any) -> dict[str, Any]:
@@ -233,9 +240,7 @@ def _merged(part: Any, lanes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 def _reduced(values: Sequence[Any], default: Any, reduction: Callable[[Any], Any] | None) -> Any:
     if isinstance(default, list):
-        # What was merged before is one tensor.
-        lists = [value if isinstance(value, list) else [value] for value in values]
-        together: Any = [tensor for tensors in lists for tensor in tensors]
+        together: Any = [tensor for tensors in values for tensor in tensors]
         if not together:
             return []
     else:

@@ -3,7 +3,8 @@
 import os
 from typing import Any, TypeAlias, final
 
-# A numpy array, whatever speaks DLPack, or (address, elements, code of the type, owner).
+# A numpy array, whatever speaks DLPack, or (address, elements, code of the type, owner), with or
+# without the shape behind.
 _Buffer: TypeAlias = Any
 
 # Shape, type as safetensors names it ("BF16") and bytes.

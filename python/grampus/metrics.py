@@ -1,7 +1,7 @@
 """Metrics whose value does not depend on the number of workers.
 
-Each is a state that merges: counts are integers and sums are exact, so cutting the rows in another way changes
-no bit of the value.
+Each is a state that merges: counts are integers and sums are exact, so that cutting the rows in another way
+changes no bit of the value.
 
 >>> import numpy as np
 >>> from grampus import metrics
@@ -11,7 +11,8 @@ no bit of the value.
 >>> round(here.merge([here.state(), there.state()]).value(), 3)
 0.667
 
-`named` takes what users give to an Estimator: these metrics, their names, objects of torchmetrics and plain functions.
+`named` takes what users give to an Estimator: these metrics, their names, objects of torchmetrics and plain
+functions.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class Metric:
 class AUC(Metric):
     """The area under the ROC curve of probabilities, by trapezoids between thresholds.
 
-    The `threshold_num` thresholds stand at equal distances from 0 to 1; scores between two of them count as equal.
-    NaN unless both classes were seen.
+    The `threshold_num` thresholds stand at equal distances from 0 to 1; scores between two of them count as
+    equal. NaN unless both classes were seen.
     """
 
     def __init__(self, threshold_num: int = 200) -> None:
@@ -102,9 +103,9 @@ class MSE(Metric):
 class Accuracy(Metric):
     """The share of right predictions.
 
-    With one axis more than the targets, predictions are scores of classes along the last axis, and the highest
-    counts. Of equal shape, floats from 0.5 on are the second of two classes, and integers are classes. A trailing
-    axis of one element is no axis. With `zero_based_label=False` labels count from 1.
+    With one axis more than the targets, predictions are scores of classes along the last axis, and the
+    highest counts. Of equal shape, floats from 0.5 on are the second of two classes, and integers are
+    classes. A trailing axis of one element is no axis. With `zero_based_label=False` labels count from 1.
     """
 
     def __init__(self, zero_based_label: bool = True) -> None:
@@ -197,8 +198,8 @@ class F1Score(Metric):
 class Precision(Metric):
     """Of what was found, the share that is right.
 
-    `average` is "binary" (predictions from 0.5 on are found), or "micro" or "macro" for scores of classes along the
-    last axis, of which the highest counts: all classes counted together, or the mean over those that were seen.
+    `average` is "binary" (predictions from 0.5 on are found), or "micro" or "macro" for scores of classes
+    along the last axis, of which the highest counts: all together, or the mean over classes that were seen.
     """
 
     def __init__(self, average: str = "binary") -> None:
@@ -231,7 +232,8 @@ class Meter(Protocol):
     def update(self, predictions: Any, targets: Any, rows: Any = None) -> None:
         """Take a batch of tensors or arrays.
 
-        `rows` are the positions of its rows in the order of evaluation, for metrics that look at all rows at once.
+        `rows` are the positions of its rows in the order of evaluation, for metrics that look at all rows at
+        once.
         """
 
     def state(self) -> Any:
@@ -241,7 +243,7 @@ class Meter(Protocol):
         """Go on from a state."""
 
     def merge(self, states: Sequence[Any]) -> Meter:
-        """A new meter that has seen what these states have, given in the order of their lanes."""
+        """A new meter that has seen what these states of lanes have, given in their order."""
 
     def value(self) -> Any:
         """The value over all that was seen: a number, or numbers and arrays by name."""
@@ -264,8 +266,9 @@ def meter(metric: Any) -> Meter:
 def named(metrics: Any) -> dict[str, Any]:
     """The metrics that a user gave, by name.
 
-    Takes None, one metric, a list, or a dict whose keys are the names. A metric is one of this module, its class, its
-    name such as "accuracy", an object of torchmetrics, or a function of all predictions and all targets.
+    Takes None, one metric, a list, or a dict whose keys are the names. A metric is one of this module, its
+    class, its name such as "accuracy", an object of torchmetrics, or a function of all predictions and all
+    targets.
 
     >>> named(["mae", Top5Accuracy])
     {'mae': MAE(), 'top5accuracy': Top5Accuracy(zero_based_label=True)}
@@ -330,6 +333,6 @@ def _is_torchmetrics(metric: Any) -> bool:
 
 def _no_metric(metric: Any) -> TypeError:
     return TypeError(
-        f"{metric!r} is no metric: give one of grampus.metrics, its name, an object of torchmetrics, or a function "
-        "of predictions and targets"
+        f"{metric!r} is no metric: give one of grampus.metrics, its name, an object of torchmetrics, or a "
+        "function of predictions and targets"
     )

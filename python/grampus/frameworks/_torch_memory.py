@@ -52,6 +52,16 @@ def cut(host: Tensor, counts: Sequence[int]) -> list[Buffer]:
     return parts
 
 
+def shaped(tensor: Tensor) -> tuple[int, int, int, Any, tuple[int, ...]]:
+    """The values of a tensor as metrics read them: its memory or a copy, with the shape."""
+    host = Loan().read(tensor)
+    code = CODES.get(host.dtype)
+    if code is None:
+        names = ", ".join(str(known) for known in CODES)
+        raise TypeError(f"Grampus cannot work on {host.dtype}: use {names}")
+    return host.data_ptr(), host.numel(), code, host, host.shape
+
+
 class Loan:
     """Memory that a call works on: a tensor's own where it is contiguous and in the host, else a copy.
 

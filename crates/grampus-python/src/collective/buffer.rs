@@ -12,7 +12,7 @@ pub(crate) struct Buffer {
     address: usize,
     pub count: usize,
     pub dtype: DType,
-    /// Lengths of the axes; of a bare address, one.
+    /// Lengths of the axes.
     pub shape: Vec<usize>,
     /// What keeps the memory alive.
     pub owner: Py<PyAny>,
@@ -71,16 +71,23 @@ impl Buffer {
         }
     }
 
-    /// Address, count, code of the type and owner, from code that has already looked.
+    /// Address, count, code of the type, owner and, where it matters, shape, from code that has already looked.
     fn bare(bare: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        let (address, count, code, owner): (usize, usize, u8, Py<PyAny>) = bare.extract()?;
+        let (address, count, code, owner, shape): (usize, usize, u8, Py<PyAny>, Vec<usize>) = match bare.len()
+        {
+            5 => bare.extract()?,
+            _ => {
+                let (address, count, code, owner) = bare.extract()?;
+                (address, count, code, owner, vec![count])
+            }
+        };
         let dtype = DType::from_code(code)
             .ok_or_else(|| PyValueError::new_err(format!("no type has the code {code}")))?;
         Ok(Self {
             address,
             count,
             dtype,
-            shape: vec![count],
+            shape,
             owner,
         })
     }

@@ -58,11 +58,13 @@ impl ExactSum {
             0 => (fraction, 0),
             _ => (fraction | 1 << 52, exponent - 1),
         };
-        let low = position / WIDTH;
-        let wide = u128::from(mantissa) << (position % WIDTH);
-        let sign = if term.is_sign_negative() { -1 } else { 1 };
-        for (limb, part) in self.limbs[low..low + 3].iter_mut().zip([0, WIDTH, 2 * WIDTH]) {
-            *limb += sign * i64::from((wide >> part) as u32);
+        let (low, shift) = (position / WIDTH, position % WIDTH);
+        // The mantissa, moved up by `shift`, covers three limbs.
+        let above = mantissa >> (WIDTH - shift);
+        let parts = [(mantissa << shift) as u32, above as u32, (above >> WIDTH) as u32];
+        let sign = 1 - 2 * i64::from(term.is_sign_negative());
+        for (at, part) in parts.into_iter().enumerate() {
+            self.limbs[low + at] += sign * i64::from(part);
         }
         self.count_term();
     }

@@ -36,7 +36,10 @@ impl<'a> Values<'a> {
     /// Elements as they lie in memory.
     pub fn from_bytes(dtype: DType, shape: &'a [usize], bytes: &'a [u8]) -> Result<Self, MetricError> {
         let values = Self { dtype, shape, bytes };
-        if shape.iter().product::<usize>() * dtype.size() != bytes.len() {
+        let expected = shape
+            .iter()
+            .try_fold(dtype.size(), |size, length| size.checked_mul(*length));
+        if expected != Some(bytes.len()) {
             return Err(MetricError::Length {
                 described: values.described(),
                 bytes: bytes.len(),

@@ -146,6 +146,7 @@ fn unknown_names_and_options() {
 
 #[test]
 fn memory_of_another_length() {
+    assert!(Values::of(&[usize::MAX, 8], &[0.5f32; 2]).is_err());
     let error = Values::of(&[2, 3], &[0.5f32; 5]).unwrap_err();
     assert_eq!(
         error.to_string(),
