@@ -14,6 +14,7 @@ from grampus.cluster import Cluster
 from grampus.context import local_rank, local_world_size, rank, world_size
 from grampus.errors import (
     CallMismatch,
+    CheckpointError,
     ClusterError,
     CollectiveError,
     GrampusError,
@@ -26,6 +27,7 @@ from grampus.session import init, run, stop
 
 __all__ = [
     "CallMismatch",
+    "CheckpointError",
     "Cluster",
     "ClusterError",
     "CollectiveError",
