@@ -85,7 +85,7 @@ impl Tensor {
         };
         // Our own files are aligned; other writers need not care, but whoever computes on the memory does.
         let alignment = (dtype.bitsize() / 8).max(1);
-        if tensor.data_ptr() as usize % alignment != 0 {
+        if !(tensor.data_ptr() as usize).is_multiple_of(alignment) {
             let copy = tensor.data().to_vec();
             tensor.range = 0..copy.len();
             tensor.memory = Arc::new(Memory::heap(copy));
