@@ -1,5 +1,6 @@
 //! Checkpoints in an object store that speaks S3.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 
@@ -211,13 +212,23 @@ impl Bucket {
     }
 }
 
-/// The error in its own words, and what usually helps.
+/// The error in its own words, down to the first cause, and what usually helps.
 fn explain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = inner.source();
+    }
     let advice = match error {
         Error::Unauthenticated { .. } | Error::PermissionDenied { .. } => {
-            ": check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may do in this bucket"
+            "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may do in this bucket"
         }
-        _ => ": check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the network",
+        _ => "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the network",
     };
-    format!("{error}{advice}")
+    // Servers answer in XML of several lines.
+    format!("{}: {advice}", text.replace('\n', " "))
 }
