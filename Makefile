@@ -8,10 +8,12 @@ UV_VERSION := 0.13.7
 PY := .venv/bin/python
 DEV := .venv/.stamp-dev
 NATIVE := .venv/.stamp-native
+TORCH := .venv/.stamp-torch
 BENCH := .venv-bench/.stamp-bench
 BENCH_WHEEL := .venv-bench/.stamp-wheel
 DOCS := .venv-docs/.stamp-docs
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 # All files under crates/, not only *.rs: pages and texts are compiled in.
 RUST_SOURCES := $(shell find crates -type f) Cargo.toml $(wildcard Cargo.lock) pyproject.toml
@@ -19,27 +21,22 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-rust test-python test-torch check fuzz docs lock clean
+.PHONY: help demo test test-rust test-python check fuzz docs lock clean
 .PHONY: bench bench-collective bench-ddp bench-instructions
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
-demo: $(NATIVE) ## run the main job on two workers
-	$(PY) examples/demo.py
+demo: $(NATIVE) $(TORCH) ## run the main job on two workers
+	$(PY) $(firstword $(wildcard examples/fashion_mnist.py examples/demo.py))
 
 test: test-rust test-python ## run all tests
 
 test-rust: ## run the Rust tests and the examples in the Rust documentation
 	cargo test --workspace
 
-test-python: $(NATIVE) ## run the Python tests
+test-python: $(NATIVE) $(TORCH) ## run the Python tests
 	$(PY) -m pytest tests
-
-# torch is too big for the environment of the other tests; what runs tests comes from there all the same.
-test-torch: $(BENCH_WHEEL) $(NATIVE) ## run the tests of the torch backend with the benchmarks' torch
-	PYTHONPATH=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-		.venv-bench/bin/python -m pytest tests/test_torch_backend.py tests/test_collective.py::test_torch_tensors
 
 check: $(NATIVE) ## format, lints, layering, sizes and types, cheapest first
 	cargo metadata --locked --format-version 1 > target/metadata.json
@@ -79,12 +76,14 @@ docs: $(DOCS) $(NATIVE) ## build the documentation into target/docs and target/d
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	@echo "target/docs/index.html and target/doc/"
 
+LOCK = target/uv/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	--no-emit-find-links --custom-compile-command "make lock" requirements/$(1).in -o requirements/$(1).lock
+
 lock: target/uv/bin/uv ## write requirements/*.lock anew from requirements/*.in
-	for name in dev bench docs; do \
-		target/uv/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
-			--no-emit-find-links --custom-compile-command "make lock" \
-			requirements/$$name.in -o requirements/$$name.lock || exit 1; \
-	done
+	$(call LOCK,torch) --excludes requirements/torch.exclude
+	$(call LOCK,dev) --excludes requirements/gpu.exclude --no-emit-package torch
+	$(call LOCK,bench) --excludes requirements/gpu.exclude --no-emit-package torch
+	$(call LOCK,docs)
 
 clean: ## remove all that was built
 	rm -rf target fuzz/target .venv .venv-bench .venv-docs
@@ -96,18 +95,34 @@ define venv
 	@$(PYTHON) -c 'import sys; sys.exit("Grampus needs Python 3.10 or newer: call make PYTHON=/path/to/python3" if sys.version_info < (3, 10) else 0)'
 	@echo "making $(1) from $(2)"
 	@$(PYTHON) -m venv --clear $(1) || { echo "no virtual environment: install the venv module (python3-venv)" >&2; exit 1; }
-	@$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(2)
-	@touch $@
+	@$(1)/bin/python $(PIP_INSTALL) --no-deps --require-hashes -r $(2)
+endef
+
+# $(call torch,FOLDER): torch, as small as it can be had. Its own index has builds for CPUs, which only their version pins;
+# where it cannot be reached, it is PyPI's build with those CUDA libraries that `import torch` loads (4 GB).
+define torch
+	@echo "adding torch to $(1)"
+	@$(1)/bin/python $(PIP_INSTALL) --no-deps --retries 0 --timeout 5 \
+		--index-url https://download.pytorch.org/whl/cpu -r requirements/torch.in 2> /dev/null \
+	|| $(1)/bin/python $(PIP_INSTALL) --no-deps --require-hashes -r requirements/torch.lock
 endef
 
 $(DEV): requirements/dev.lock
 	$(call venv,.venv,$<)
+	@touch $@
 
-$(BENCH): requirements/bench.lock
+$(TORCH): requirements/torch.lock $(DEV)
+	$(call torch,.venv)
+	@touch $@
+
+$(BENCH): requirements/bench.lock requirements/torch.lock
 	$(call venv,.venv-bench,$<)
+	$(call torch,.venv-bench)
+	@touch $@
 
 $(DOCS): requirements/docs.lock
 	$(call venv,.venv-docs,$<)
+	@touch $@
 
 $(NATIVE): $(DEV) $(RUST_SOURCES)
 	VIRTUAL_ENV=$(CURDIR)/.venv .venv/bin/maturin develop --release --quiet
@@ -116,7 +131,7 @@ $(NATIVE): $(DEV) $(RUST_SOURCES)
 $(BENCH_WHEEL): $(BENCH) $(DEV) $(RUST_SOURCES) $(PYTHON_SOURCES)
 	rm -rf target/wheels
 	.venv/bin/maturin build --release --quiet --out target/wheels
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall target/wheels/*.whl
+	.venv-bench/bin/python $(PIP_INSTALL) --no-deps --force-reinstall target/wheels/*.whl
 	@touch $@
 
 $(CARGO_FUZZ):

@@ -509,8 +509,6 @@ def test_an_error_survives_its_way_to_the_driver():
 
 
 def test_torch_tensors():
-    pytest.importorskip("torch", reason="torch is not installed: make test-torch")
-
     def work():
         import torch
 

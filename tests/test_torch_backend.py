@@ -10,13 +10,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
+import torch_operations
 from processes import PATIENCE, finish, read_line, start
 
 import grampus as gp
-
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
-
-import torch_operations  # noqa: E402 - needs torch
 
 TUTORIAL = Path(__file__).parent / "scripts" / "ddp_tutorial.py"
 FINDS_BY_NAME = hasattr(torch.distributed.Backend, "_ensure_backend_registered")
