@@ -58,7 +58,9 @@ def show(news: News) -> None:
         if news.skipped:
             write(sys.stderr, f"[grampus] {news.skipped} earlier lines are only in the log files")
         if news.skipped_reports:
-            write(sys.stderr, f"[grampus] {news.skipped_reports} reports were dropped: nobody took them in time")
+            write(
+                sys.stderr, f"[grampus] {news.skipped_reports} reports were dropped: nobody took them in time"
+            )
         for line in news.lines:
             stream = sys.stderr if line.error else sys.stdout
             write(stream, f"{prefix(line.rank, coloured(stream))} {line.text}")

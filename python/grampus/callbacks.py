@@ -25,7 +25,17 @@ from grampus._figures import best_of, better_way, columns, count, figure, is_num
 from grampus._logger import Logger
 from grampus._progress import Progress
 
-__all__ = ["CSVLog", "Callback", "EarlyStopping", "JSONLog", "Logger", "Progress", "Run", "StopOnNaN", "TensorBoard"]
+__all__ = [
+    "CSVLog",
+    "Callback",
+    "EarlyStopping",
+    "JSONLog",
+    "Logger",
+    "Progress",
+    "Run",
+    "StopOnNaN",
+    "TensorBoard",
+]
 
 
 class Run(Protocol):

@@ -251,9 +251,7 @@ class Estimator:
     ) -> list[Any]:
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
-        job = Pass(
-            self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols)
-        )
+        job = Pass(self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols))
         return cluster._call(function, (job,), {}, min(workers, layout.lanes), None)
 
     # The model
@@ -280,7 +278,9 @@ class Estimator:
         if place.endswith((".safetensors", ".pt", ".pth")):
             self._framework().save_weights(self.get_model(), place)
         elif self._state is None:
-            raise ValueError(f"nothing was trained or loaded yet: save the weights to {place}.safetensors instead")
+            raise ValueError(
+                f"nothing was trained or loaded yet: save the weights to {place}.safetensors instead"
+            )
         else:
             store = _native.CheckpointStore(saved.located(place))
             meta = {"at": self._at, "first": self._at, "layout": vars(self._layout), "records": []}
@@ -309,7 +309,9 @@ class Estimator:
     def set_constant_gradient_clipping(self, min: float, max: float) -> None:  # noqa: A002 - the name of old
         """Clip every value of the gradients to the range from `min` to `max`, from the next `fit` on."""
         if not min < max:
-            raise ValueError(f"gradients cannot be clipped to the range from {min} to {max}: min must be below max")
+            raise ValueError(
+                f"gradients cannot be clipped to the range from {min} to {max}: min must be below max"
+            )
         self._clipping = Clipping(least=float(min), most=float(max))
 
     def set_l2_norm_gradient_clipping(self, clip_norm: float) -> None:
@@ -423,7 +425,9 @@ class Estimator:
         if place is None:
             place = where.url if where is not None else model_dir
         if place is None:
-            raise ValueError("resume=True needs a place to look for checkpoints: pass checkpoint= or model_dir=")
+            raise ValueError(
+                "resume=True needs a place to look for checkpoints: pass checkpoint= or model_dir="
+            )
         found, reasons = saved.latest(saved.located(os.fspath(place)))
         for reason in reasons:
             warnings.warn(f"a newer checkpoint was passed over: {reason}", stacklevel=3)

@@ -17,7 +17,9 @@ def _named(wanted: Any) -> dict[str, Any]:
     found = {} if wanted is None else metrics.named(wanted)
     for name in _TAKEN:
         if name in found:
-            raise ValueError(f"a metric is called {name!r}, as is another part of the result: give it another name")
+            raise ValueError(
+                f"a metric is called {name!r}, as is another part of the result: give it another name"
+            )
     return found
 
 

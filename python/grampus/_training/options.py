@@ -67,14 +67,18 @@ def parted(
             stops = True
         elif isinstance(each, Checkpoint):
             if checkpoint is not None:
-                raise ValueError("checkpoint= was passed, and a Checkpoint among the callbacks: pass one of them")
+                raise ValueError(
+                    "checkpoint= was passed, and a Checkpoint among the callbacks: pass one of them"
+                )
             checkpoint = each
         elif isinstance(each, Logger):
             loggers.append(each)
         elif isinstance(each, Callback):
             beside.append(each)
         else:
-            raise TypeError(f"{each!r} is no callback: derive its class from grampus.callbacks.Callback or Logger")
+            raise TypeError(
+                f"{each!r} is no callback: derive its class from grampus.callbacks.Callback or Logger"
+            )
     return beside, loggers, stops, checkpoint
 
 
@@ -87,7 +91,9 @@ def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None) -> Saving 
     elif isinstance(checkpoint, Trigger):
         checkpoint = Checkpoint(every=checkpoint)
     elif not isinstance(checkpoint, Checkpoint):
-        raise TypeError(f"checkpoint is a {type(checkpoint).__name__}: pass a folder, a trigger or a Checkpoint")
+        raise TypeError(
+            f"checkpoint is a {type(checkpoint).__name__}: pass a folder, a trigger or a Checkpoint"
+        )
     place = model_dir if checkpoint.path is None else checkpoint.path
     if place is None:
         raise ValueError("there is no place for checkpoints: pass checkpoint='some/folder', or model_dir=")

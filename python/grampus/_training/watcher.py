@@ -193,7 +193,9 @@ class Watcher:
         if best is None or record is None:
             return None
         if best not in record:
-            raise ValueError(f"there is no {best!r} to choose the best checkpoint by: there are {', '.join(record)}")
+            raise ValueError(
+                f"there is no {best!r} to choose the best checkpoint by: there are {', '.join(record)}"
+            )
         return record[best] if self._job.saving.mode == "max" else -record[best]  # type: ignore[union-attr]
 
     def report(self, at: str, losses: list[tuple[int, float]]) -> None:
@@ -276,7 +278,15 @@ def _overrides(callback: Any, hook: str) -> bool:
 def _tidy(record: dict[str, float]) -> dict[str, float]:
     """Counts as whole numbers, and the losses and metrics before the sizes and times."""
     counts = {"epoch", "samples", "steps", "val_num_samples"}
-    last = ("learning_rate", "samples", "val_num_samples", "steps", "seconds", "samples_per_second", "data_wait")
+    last = (
+        "learning_rate",
+        "samples",
+        "val_num_samples",
+        "steps",
+        "seconds",
+        "samples_per_second",
+        "data_wait",
+    )
     ordered = {name: value for name, value in record.items() if name not in last}
     ordered |= {name: record[name] for name in last if name in record}
     return {name: int(value) if name in counts else value for name, value in ordered.items()}

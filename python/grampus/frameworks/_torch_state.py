@@ -22,11 +22,14 @@ def take(model: Any) -> dict[str, Any]:
     apart: dict[str, Tensor] = {}
     plain: dict[str, Any] = {"groups": _without_tensors(optimizer["param_groups"], "groups", apart)}
     plain["state"] = {
-        str(key): _without_tensors(values, f"state.{key}", apart) for key, values in optimizer["state"].items()
+        str(key): _without_tensors(values, f"state.{key}", apart)
+        for key, values in optimizer["state"].items()
     }
     scheduler = {}
     if model.scheduler is not None:
-        values = {k: v for k, v in model.scheduler.state_dict().items() if k != "optimizer" and not callable(v)}
+        values = {
+            k: v for k, v in model.scheduler.state_dict().items() if k != "optimizer" and not callable(v)
+        }
         scheduler = _without_tensors(values, "scheduler", apart)
     return {
         "model": {name: packed(value) for name, value in model.module.state_dict().items()},
@@ -67,7 +70,11 @@ def load_weights(module: Any, weights: dict[str, Tensor]) -> None:
     ]
     said = [
         f"{what}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
-        for what, names in (("it lacks", missing), ("it has besides", other), ("shapes differ", sorted(shapes)))
+        for what, names in (
+            ("it lacks", missing),
+            ("it has besides", other),
+            ("shapes differ", sorted(shapes)),
+        )
         if names
     ]
     if said:
@@ -180,6 +187,8 @@ def weights_of(path: str) -> dict[str, Any]:
     weights = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):
         weights = weights["state_dict"]
-    if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
+    if not isinstance(weights, dict) or not all(
+        isinstance(value, torch.Tensor) for value in weights.values()
+    ):
         raise ValueError(f"{path} holds no state dict: save model.state_dict()")
     return {"model": {name: packed(value) for name, value in weights.items()}}

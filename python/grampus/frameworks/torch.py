@@ -178,7 +178,11 @@ class Model:
         else:
             loss = self.loss(output, target)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(type(loss))
+            what = (
+                f"a tensor of shape {tuple(loss.shape)}"
+                if isinstance(loss, torch.Tensor)
+                else repr(type(loss))
+            )
             raise ValueError(
                 f"the loss is {what}, not one number: reduce it, for example with reduction='mean'"
             )
@@ -276,7 +280,9 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
         creator.seed_all(creator.make_seed(lanes.seed, 2))
         value = creator.in_turn(
             lanes,
-            lambda: creator.call(value, "data creator", "f(config) or f(config, batch_size)", spec.config, size),
+            lambda: creator.call(
+                value, "data creator", "f(config) or f(config, batch_size)", spec.config, size
+            ),
         )
     loader = value if isinstance(value, torch_data.DataLoader) else None
     size = _batch_size(data, loader)
@@ -288,7 +294,11 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     if isinstance(value, Mapping) or hasattr(value, "columns"):
         arrays = _selected(value, data, training)
         return TableFeed(_torch_data.Arrays(arrays, shuffled=training), lanes, size, weigh)
-    if isinstance(value, torch.Tensor) or type(value).__module__ == "numpy" or isinstance(value, list | tuple):
+    if (
+        isinstance(value, torch.Tensor)
+        or type(value).__module__ == "numpy"
+        or isinstance(value, list | tuple)
+    ):
         return TableFeed(_torch_data.Arrays(value, shuffled=training), lanes, size, weigh)
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
         if loader is not None and loader.batch_size is None and loader.batch_sampler is None:
@@ -341,7 +351,9 @@ def _make_module(spec: Spec) -> Any:
     module = spec.model
     if not isinstance(module, torch.nn.Module):
         if not callable(module):
-            raise TypeError(f"model is a {type(module).__name__}: pass a module, its class, or a function f(config)")
+            raise TypeError(
+                f"model is a {type(module).__name__}: pass a module, its class, or a function f(config)"
+            )
         module = creator.call(module, "model creator", "f(config)", spec.config)
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"the model creator returned a {type(module).__name__}, not a torch.nn.Module")
@@ -376,7 +388,9 @@ def _named_optimizer(name: str, module: Any, config: dict[str, Any]) -> Any:
     known = {
         kind.__name__.lower(): kind
         for kind in vars(torch.optim).values()
-        if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+        if inspect.isclass(kind)
+        and issubclass(kind, torch.optim.Optimizer)
+        and kind is not torch.optim.Optimizer
     }
     kind = known.get(name.lower())
     if kind is None:
@@ -388,7 +402,9 @@ def _named_optimizer(name: str, module: Any, config: dict[str, Any]) -> Any:
 def _make_scheduler(spec: Spec, optimizer: Any) -> Any:
     scheduler = spec.scheduler
     if scheduler is not None and not hasattr(scheduler, "step"):
-        scheduler = creator.call(scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config)
+        scheduler = creator.call(
+            scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config
+        )
     if scheduler is not None and getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise ValueError("the scheduler was built for another optimizer: build it from this one")
     return scheduler
@@ -401,7 +417,9 @@ def _make_loss(spec: Spec) -> Callable[..., Any] | None:
     if inspect.isclass(loss):
         return loss()  # type: ignore[no-any-return]
     if not callable(loss):
-        raise TypeError(f"loss is a {type(loss).__name__}: pass a module, a function f(output, target) or f(config)")
+        raise TypeError(
+            f"loss is a {type(loss).__name__}: pass a module, a function f(output, target) or f(config)"
+        )
     bounds = creator.required(loss)
     if bounds is None or bounds[0] >= 2 or bounds[1] >= 2:
         return loss  # type: ignore[no-any-return]
