@@ -29,14 +29,17 @@ __all__ = [
     "End",
     "Entry",
     "EventWriter",
+    "Gradients",
     "GrampusError",
     "Group",
     "Handle",
+    "LaneMemory",
     "Line",
     "Lobby",
     "Metric",
     "MetricState",
     "News",
+    "Order",
     "Payload",
     "PeerLost",
     "SharedMemory",
@@ -46,10 +49,15 @@ __all__ = [
     "__version__",
     "check_buffers",
     "command_line",
+    "fit",
     "host_cores",
+    "lane_seed",
+    "lanes_of",
     "read_checkpoint",
     "read_tensors",
+    "rows_of",
     "supervise",
+    "threads_per_lane",
     "trigger_fires",
     "write_tensors",
 ]
@@ -100,6 +108,34 @@ class CheckpointStore:
     ) -> _Done | None: ...
     def wait(self, timeout: float = 600.0) -> _Done | None: ...
     def remove(self, name: str) -> None: ...
+
+def fit(model: Any, feed: Any, watcher: Any, settings: str, at: str) -> tuple[str, str]: ...
+def lane_seed(draw: str, seed: int, epoch: int, step: int, lane: int) -> int: ...
+def lanes_of(rank: int, workers: int, lanes: int) -> tuple[int, int]: ...
+def rows_of(lane: int, lanes: int, size: int, rows: int) -> tuple[int, int]: ...
+def threads_per_lane(cores: int, lanes_on_host: int) -> int: ...
+
+@final
+class Order:
+    def __new__(cls, seed: int, epoch: int, rows: int) -> Order: ...
+    def rows(self, start: int, end: int) -> bytearray: ...
+
+@final
+class Gradients:
+    def __new__(cls, group: Group, lanes: int, parameters: list[tuple[int, int]]) -> Gradients: ...
+    def places(self) -> list[int]: ...
+    def memory(self, index: int) -> LaneMemory: ...
+    def begin(self, index: int) -> None: ...
+    def ready(self, parameter: int) -> None: ...
+    def missing(self) -> list[int]: ...
+    def end(self, loss: float, says: float) -> None: ...
+    def skip(self, index: int) -> None: ...
+    def finish(self) -> tuple[float, list[int], float]: ...
+
+@final
+class LaneMemory:
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
 
 @final
 class Lobby:

@@ -20,8 +20,8 @@ class Checkpoint:
         every: a trigger; by default each epoch.
         keep: how many of the newest stay; by default all.
         best: name of a value in the epochs' records; the checkpoint with the best one stays too.
-        mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` takes less for names with loss,
-            error, mae or mse in them.
+        mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` takes less for names with
+            loss, error, mae or mse in them.
 
     >>> import grampus as gp
     >>> gp.Checkpoint("runs/mnist", every=gp.triggers.EverySteps(500), keep=3, best="val_accuracy")

@@ -42,9 +42,25 @@ _START: dict[str, Any] = {
 
 
 class Estimator:
-    """A single-node model on many workers: `fit`, `evaluate`, `predict`. Make one with `Estimator.from_torch`.
+    """A single-node model on many workers. Make one with `Estimator.from_torch`.
 
     The driver keeps the weights between calls; workers stay warm.
+
+    >>> import torch, grampus as gp
+    >>> x = torch.linspace(-1, 1, 64).unsqueeze(1)
+    >>> est = gp.Estimator.from_torch(
+    ...     model=torch.nn.Linear(1, 1),
+    ...     optimizer=lambda model, config: torch.optim.SGD(model.parameters(), lr=config["lr"]),
+    ...     loss=torch.nn.MSELoss(),
+    ...     config={"lr": 0.1},
+    ...     workers=2,
+    ... )
+    >>> history = est.fit({"x": x, "y": 3 * x + 1}, epochs=20, batch_size=16)
+    >>> est.evaluate({"x": x, "y": 3 * x + 1})["loss"] < 0.01
+    True
+    >>> est.predict(torch.zeros(2, 1)).shape
+    torch.Size([2, 1])
+    >>> est.shutdown()
     """
 
     def __init__(
@@ -101,40 +117,26 @@ class Estimator:
         Args:
             model: a module, its class, or a function `f(config)` that returns one. Functions and classes are
                 called on every worker, seeded alike; all begin with the weights of the first.
-            optimizer: a torch optimizer of that module, a function `f(model, config)`, or a name such as "adam",
-                whose settings (`lr`, …) are taken from `config`.
-            loss: a module, its class, a function `f(output, target)`, or a function `f(config)` that returns one
-                of these; `None` where the model's output has a `loss` of its own.
+            optimizer: a torch optimizer of that module, a function `f(model, config)`, or a name such as
+                "adam", whose settings (`lr`, …) are taken from `config`.
+            loss: a module, its class, a function `f(output, target)`, or a function `f(config)` that returns
+                one of these; `None` where the model's output has a `loss` of its own.
             metrics: see `grampus.metrics`: measured on the rows of each epoch, on validation data, and by
                 `evaluate`.
             scheduler: of the learning rate: an object, or a function `f(optimizer, config)`.
             config: passed to all these functions, and to those that make data.
-            backend: what sums the gradients: "grampus", "torch_distributed" (Gloo, or NCCL on GPUs), "horovod".
+            backend: what sums the gradients: "grampus", "torch_distributed" (Gloo, or NCCL on GPUs) or
+                "horovod".
             workers: how many to use; by default all of the cluster's, which is started where none runs.
-            model_dir: the folder of the run, for checkpoints and logs; by default a new one under `grampus_runs`.
+            model_dir: the folder of the run, for checkpoints and logs; by default a new one under
+                `grampus_runs`.
             seed: of all random numbers; runs with equal seed, lanes and threads end with equal weights.
-            lanes: into how many parts each batch is cut; by default the number of workers. Keep it when the number
-                of workers changes, and the weights stay the same to the bit.
+            lanes: into how many parts each batch is cut; by default the number of workers. Keep it when the
+                number of workers changes, and the weights stay the same to the bit.
             threads_per_lane: by default the cores of a host shared among the lanes on it.
             scheduler_step_freq: when the scheduler steps: each "epoch", or each "batch".
             loss_weight: a function of a batch that says what it counts for, where the loss is not a mean over
                 rows: for example the sum of class weights, or the number of tokens.
-
-        >>> import torch, grampus as gp
-        >>> x = torch.linspace(-1, 1, 64).unsqueeze(1)
-        >>> est = gp.Estimator.from_torch(
-        ...     model=torch.nn.Linear(1, 1),
-        ...     optimizer=lambda model, config: torch.optim.SGD(model.parameters(), lr=config["lr"]),
-        ...     loss=torch.nn.MSELoss(),
-        ...     config={"lr": 0.1},
-        ...     workers=2,
-        ... )
-        >>> history = est.fit({"x": x, "y": 3 * x + 1}, epochs=20, batch_size=16)
-        >>> est.evaluate({"x": x, "y": 3 * x + 1})["loss"] < 0.01
-        True
-        >>> est.predict(torch.zeros(2, 1)).shape
-        torch.Size([2, 1])
-        >>> est.shutdown()
         """
         given = {name: value for name, value in locals().items() if name != "cls"}
         return cls(framework="torch", **given)
@@ -155,8 +157,8 @@ class Estimator:
         """Train, and return the history: one record an epoch.
 
         Args:
-            data: `{"x": …, "y": …}` of arrays or tensors, a Dataset, a DataLoader, or a function `f(config)` or
-                `f(config, batch_size)` that returns one of these.
+            data: `{"x": …, "y": …}` of arrays or tensors, a Dataset, a DataLoader, or a function `f(config)`
+                or `f(config, batch_size)` that returns one of these.
             epochs: how many, or a trigger that ends the run.
             batch_size: rows of a batch over all workers together; `None` takes the loader's.
             validation_data: is evaluated after each epoch, in the same forms.
@@ -168,48 +170,50 @@ class Estimator:
         """
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
-        epochs_, end = ends(epochs)
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
         model_dir = self._params["model_dir"]
         where = saving(asked, model_dir)
         found = self._found(resume, where, model_dir) if resume else None
         if found is not None:
             layout = self._adopted(found)
-            workers = min(workers, layout.lanes)
-        first = self._at if found is None else found.meta["first"]
         self._warn_of_empty_lanes(batch_size, layout)
         folder = run_folder(model_dir)
+        validation = None
+        if validation_data is not None:
+            validation = self._data(validation_data, batch_size, feature_cols, label_cols, also=True)
+        epochs_, end = ends(epochs)
         job = Fit(
             spec=self._spec(),
             layout=layout,
-            state=self._state if found is None else found.state,
             data=self._data(data, batch_size, feature_cols, label_cols),
-            validation=None
-            if validation_data is None
-            else self._data(validation_data, batch_size, feature_cols, label_cols, also=True),
+            validation=validation,
             epochs=epochs_,
             max_steps=None if max_steps is None else check_size(max_steps, "max_steps"),
             end=end,
             callbacks=beside,
             stop_on_nan=stop_on_nan,
             saving=where,
-            first=first,
-            at=self._at if found is None else found.meta["at"],
-            resumed_from=None if found is None else found.name,
-            saved=None if found is None else found.meta,
             run=folder,
+            **self._beginning(found),
         )
         with Show(loggers, folder) as show:
-            answers = cluster._call(worker.fit, (job,), {}, workers, show.report)
-            self._layout = layout
-            return self._took(answers, callbacks)
+            answers = cluster._call(worker.fit, (job,), {}, min(workers, layout.lanes), show.report)
+            return self._took(answers, beside)
 
-    def _took(self, answers: list[dict[str, Any]], callbacks: Sequence[Any] | None) -> History:
+    def _beginning(self, found: saved.Saved | None) -> dict[str, Any]:
+        """Where a run begins: where the last one ended, or at a checkpoint."""
+        if found is None:
+            here = {"first": self._at, "at": self._at, "state": self._state}
+            return {**here, "resumed_from": None, "saved": None}
+        told = found.meta
+        here = {"first": told["first"], "at": told["at"], "state": found.state}
+        return {**here, "resumed_from": found.name, "saved": told}
+
+    def _took(self, answers: list[dict[str, Any]], callbacks: list[Any]) -> History:
         """Keep what the first worker has trained."""
         first = answers[0]
         self._state, self._at = first["state"], first["at"]
-        mine = [callback for callback in callbacks or () if hasattr(callback, "on_step_end")]
-        for callback, attributes in zip(mine, first["callbacks"], strict=True):
+        for callback, attributes in zip(callbacks, first["callbacks"], strict=True):
             vars(callback).update(attributes)
         history = History(first["records"], first["reason"])
         history.workers = [{"pid": answer["pid"], "rows": answer["rows"]} for answer in answers]
@@ -222,7 +226,7 @@ class Estimator:
         feature_cols: Sequence[str] | None = None,
         label_cols: Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """Loss and metrics over all rows, each counted once: `{"loss": …, "accuracy": …, "num_samples": …}`."""
+        """Loss and metrics over all rows, each counted once, with their number as `num_samples`."""
         answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols)
         found: dict[str, Any] = answers[0]
         return found
@@ -270,9 +274,9 @@ class Estimator:
         return str(self._framework().digest(self.get_model()))
 
     def save(self, path: str | os.PathLike[str]) -> str:
-        """Save the weights to a `.safetensors` or `.pt` file, or all that training needs to a folder; return the path.
+        """Save the weights to a `.safetensors` or `.pt` file, or all that training needs to a folder.
 
-        A folder may also be `s3://…`; it is what `fit(checkpoint=…)` writes.
+        Return the path. A folder may also be `s3://…`; it is what `fit(checkpoint=…)` writes.
         """
         place = os.fspath(path)
         if place.endswith((".safetensors", ".pt", ".pth")):
@@ -315,7 +319,7 @@ class Estimator:
         self._clipping = Clipping(least=float(min), most=float(max))
 
     def set_l2_norm_gradient_clipping(self, clip_norm: float) -> None:
-        """Scale the gradients so that their norm over all parameters is at most `clip_norm`, from the next `fit` on."""
+        """Scale gradients whose norm over all parameters is above `clip_norm`, from the next `fit` on."""
         if not clip_norm > 0:
             raise ValueError(f"clip_norm must be above 0, it is {clip_norm}")
         self._clipping = Clipping(norm=float(clip_norm))
@@ -402,8 +406,8 @@ class Estimator:
             self._layout = Layout(lanes, self._seed(), threads)
         if self._params["backend"] == "torch_distributed" and self._layout.lanes != workers:
             raise ValueError(
-                f"backend='torch_distributed' needs as many lanes as workers, not {self._layout.lanes} lanes on "
-                f"{workers} workers: use backend='grampus', or lanes={workers}"
+                f"backend='torch_distributed' needs as many lanes as workers, not {self._layout.lanes} lanes "
+                f"on {workers} workers: use backend='grampus', or lanes={workers}"
             )
         return self._layout
 
@@ -414,8 +418,8 @@ class Estimator:
             asked, kept = self._params[name], told[name.removesuffix("_per_lane")]
             if asked is not None and asked != kept:
                 raise ValueError(
-                    f"{name}={asked} was asked for and the run was saved with {name}={kept}: its weights depend on "
-                    f"it; leave {name} out to go on"
+                    f"{name}={asked} was asked for and the run was saved with {name}={kept}: its weights "
+                    f"depend on it; leave {name} out to go on"
                 )
         self._layout = Layout(told["lanes"], told["seed"], told["threads"])
         return self._layout
@@ -436,7 +440,7 @@ class Estimator:
     def _warn_of_empty_lanes(self, batch_size: int | None, layout: Layout) -> None:
         if batch_size is not None and check_size(batch_size, "batch_size") < layout.lanes:
             warnings.warn(
-                f"batch_size={int(batch_size)} leaves some of the {layout.lanes} lanes without rows: they wait",
+                f"batch_size={int(batch_size)} leaves some of {layout.lanes} lanes without rows: they wait",
                 stacklevel=3,
             )
 

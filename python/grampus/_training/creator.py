@@ -1,4 +1,4 @@
-"""Calling what users pass to make models, optimizers and data: seeded alike, one after the other on each host."""
+"""Calling what users pass to make models, optimizers and data: seeded alike, in turn on each host."""
 
 from __future__ import annotations
 

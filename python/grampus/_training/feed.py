@@ -42,9 +42,9 @@ class Table(Protocol):
 
 
 class Places(NamedTuple):
-    """What is read in an epoch: so many rows in the order of the formula, or those that a sampler has chosen."""
+    """What is read in an epoch: rows in the order of the formula, or those that a sampler has chosen."""
 
-    count: int
+    total: int
     shuffled: bool = False
     chosen: Sequence[int] | None = None
     batches: Sequence[Sequence[int]] | None = None
@@ -72,7 +72,7 @@ class TableFeed:
         places = self._table.places(epoch)
         if places.batches is not None:
             return len(places.batches)
-        whole, rest = divmod(places.count, self.batch_size)
+        whole, rest = divmod(places.total, self.batch_size)
         return whole + (1 if rest and not places.drop_last else 0)
 
     def samples(self, epoch: int) -> int:
@@ -80,7 +80,7 @@ class TableFeed:
         places = self._table.places(epoch)
         if places.batches is not None:
             return sum(len(batch) for batch in places.batches)
-        return places.count - (places.count % self.batch_size if places.drop_last else 0)
+        return places.total - (places.total % self.batch_size if places.drop_last else 0)
 
     def open(self, epoch: int, step: int) -> None:
         """Go to a step of an epoch."""
@@ -127,14 +127,14 @@ class _Plan:
         self._lanes = lanes
         self._size = size
         self._epoch = epoch
-        self._order = _native.Order(lanes.seed, epoch, places.count) if places.shuffled else None
+        self._order = _native.Order(lanes.seed, epoch, places.total) if places.shuffled else None
 
     def size(self, step: int) -> int:
         """Rows of the whole batch."""
         places = self._places
         if places.batches is not None:
             return len(places.batches[step])
-        return min(self._size, places.count - step * self._size)
+        return min(self._size, places.total - step * self._size)
 
     def parts(self, step: int) -> Iterator[tuple[int, int, Ask | None]]:
         """Lane, number of rows, and what to ask for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from grampus import _native
 
@@ -36,7 +36,8 @@ class Lanes:
         return self.total == 1
 
 
-class Lane(NamedTuple):
+@dataclass(frozen=True)
+class Lane:
     """One lane among all: see `grampus.lane`."""
 
     index: int
@@ -57,8 +58,8 @@ _present = _Present()
 def lane() -> Lane:
     """The lane for which data is read now: its `index` among the `count` lanes of the run.
 
-    An iterable data set that yields only the rows of its lane reads nothing twice; one that does not ask is read
-    whole by every worker, which then takes the rows of its lanes.
+    An iterable data set that yields only the rows of its lane reads nothing twice; one that does not ask is
+    read whole by every worker, which then takes the rows of its lanes.
 
     >>> lane()
     Lane(index=0, count=1)

@@ -58,7 +58,7 @@ def ends(epochs: Any) -> tuple[int | None, str | None]:
 def parted(
     callbacks: Sequence[Any] | None, checkpoint: Any
 ) -> tuple[list[Callback], list[Logger], bool, Any]:
-    """Callbacks that run beside the model, loggers, whether to stop at a loss that is no number, and what to save."""
+    """Callbacks beside the model, loggers, whether to stop at a loss that is no number, what to save."""
     beside: list[Callback] = []
     loggers: list[Logger] = []
     stops = False

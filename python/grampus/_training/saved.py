@@ -108,7 +108,7 @@ def _begin(
     store.begin(name, files, text, keep, pinned)
 
 
-def tensors(packed: dict[str, Packed]) -> dict[str, tuple[list[int], str, Any]]:
+def tensors(packed: dict[str, Packed]) -> dict[str, tuple[list[int] | tuple[int, ...], str, Any]]:
     """Tensors as a checkpoint takes them."""
     return {name: (list(p.shape), _code(name, p.dtype), p.array) for name, p in packed.items()}
 

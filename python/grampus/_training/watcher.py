@@ -97,8 +97,8 @@ class Watcher:
         for name, now in (("batch_size", self._feed.batch_size), ("samples", self._feed.samples(0))):
             if told.get(name) != now and told["at"]["step_in_epoch"]:
                 raise ValueError(
-                    f"the run was saved within an epoch, with {name}={told.get(name)}, and goes on with {now}: the "
-                    "rows that are left would be others; use the same data and batch_size"
+                    f"the run was saved within an epoch, with {name}={told.get(name)}, and goes on with "
+                    f"{now}: the rows that are left would be others; use the same data and batch_size"
                 )
         for lane, states in saved.read_meters(told["meters"]).items():
             meters = self._model.meters.get(lane, {})

@@ -76,7 +76,7 @@ class Arrays:
             yield mapped(lambda leaf: leaf.index_select(0, index), self._tree)  # noqa: B023
 
 
-class _Seeded(torch_data.Dataset[Any]):
+class _Seeded(torch_data.Dataset):  # type: ignore[misc]
     """A data set that is asked for whole batches, and seeds what it draws from before each."""
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:
@@ -93,7 +93,7 @@ class _Seeded(torch_data.Dataset[Any]):
         return self._collate(found)
 
 
-class _Asks(torch_data.Sampler[Ask]):
+class _Asks(torch_data.Sampler):  # type: ignore[misc]
     """What the loader asks the data set for."""
 
     def __init__(self, asks: Iterable[Ask]) -> None:
@@ -177,7 +177,7 @@ class Dataset:
         return iter(again)
 
 
-class Iterable_:
+class Rows:
     """An iterable data set: rows, or batches where its loader makes none."""
 
     def __init__(self, dataset: Any, loader: Any = None) -> None:

@@ -1,7 +1,7 @@
 """Gradients of a torch model, summed over all lanes while backward runs.
 
-Three ways with one interface: without any sum, for one lane; over Grampus' collectives; over `torch.distributed`.
-`begin` a lane, `arm` for the one backward that counts, `end` the lane; `finish` the step.
+Three ways with one interface: without any sum, for one lane; over Grampus' collectives; over
+`torch.distributed`. `begin` a lane, `arm` for the one backward that counts, `end` the lane; then `finish`.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class _SparseGradients:
 
 
 class ProcessGroupGradients:
-    """Gradients summed by `torch.distributed`: Gloo, or NCCL where the model is on a GPU. One lane a worker."""
+    """Gradients summed by `torch.distributed`: Gloo, or NCCL for a model on a GPU. One lane a worker."""
 
     def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
         """Of these parameters; the process group exists."""
@@ -298,7 +298,7 @@ class ProcessGroupGradients:
 def _code(parameter: Parameter) -> int:
     if parameter.is_complex() or not parameter.is_floating_point() or parameter.dtype not in CODES:
         raise TypeError(
-            f"a parameter of {parameter.dtype} cannot be trained on several lanes: use a float type, or lanes=1"
+            f"a parameter of {parameter.dtype} cannot be trained on several lanes: use floats, or lanes=1"
         )
     return CODES[parameter.dtype]
 
@@ -310,13 +310,13 @@ def mark_sparse(model: Any) -> None:
             module.weight._grampus_sparse = True
 
 
-# Larger buffers are taken for changed only where torch's own count of changes says so: nothing that keeps statistics in
-# silence is as large, and masks and tables are.
+# Larger buffers are taken for changed only where torch's own count of changes says so: nothing that keeps
+# statistics in silence is as large, and masks and tables are.
 _COMPARED = 1 << 20
 
 
 class LaneBuffers:
-    """Buffers of the model, such as the statistics of batch norm: each lane's own in a step, lane 0's after it."""
+    """Buffers, such as the statistics of batch norm: each lane's own in a step, lane 0's after it."""
 
     def __init__(self, model: Any, lanes: Lanes) -> None:
         """Of this model."""

@@ -1,4 +1,4 @@
-"""Weights and states of torch objects as arrays and plain values, which travel and are saved without any code."""
+"""Weights and states of torch objects as arrays and plain values, which are saved without any code."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def load(model: Any, state: dict[str, Any]) -> None:
     mine = model.optimizer.state_dict()["param_groups"]
     if [len(group["params"]) for group in mine] != [len(group["params"]) for group in groups]:
         raise ValueError(
-            f"the saved optimizer has groups of {[len(group['params']) for group in groups]} parameters, this one "
-            f"of {[len(group['params']) for group in mine]}: build it as the saved one was"
+            f"the saved optimizer has groups of {[len(group['params']) for group in groups]} parameters, "
+            f"this one of {[len(group['params']) for group in mine]}: build it as the saved one was"
         )
     model.optimizer.load_state_dict({"state": kept, "param_groups": groups})
     if model.scheduler is not None and plain["scheduler"]:
@@ -111,8 +111,8 @@ def _without_tensors(value: Any, name: str, apart: dict[str, Tensor]) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(
-        f"{name} is a {type(value).__name__}, which cannot be saved without code: keep numbers, texts and tensors "
-        "in the state of optimizers and schedulers"
+        f"{name} is a {type(value).__name__}, which cannot be saved without code: keep numbers, texts and "
+        "tensors in the state of optimizers and schedulers"
     )
 
 

@@ -16,7 +16,6 @@ from torch.utils import data as torch_data
 from grampus._training import creator
 from grampus._training.feed import Batch, StreamFeed, TableFeed
 from grampus.frameworks import _torch_data, _torch_state
-from grampus.frameworks._torch_memory import packed, unpacked
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
     LaneGradients,
@@ -24,6 +23,7 @@ from grampus.frameworks._torch_gradients import (
     ProcessGroupGradients,
     mark_sparse,
 )
+from grampus.frameworks._torch_memory import packed, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -199,9 +199,9 @@ class Model:
                 values, target = values["x"], values.get("y")
             elif self.loss is not None and not predicting:
                 raise TypeError(
-                    f"a batch has the keys {sorted(values)}: name the model's inputs with feature_cols and the "
-                    "target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model makes "
-                    "its own loss"
+                    f"a batch has the keys {sorted(values)}: name the model's inputs with feature_cols and "
+                    "the target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model "
+                    "makes its own loss"
                 )
         elif isinstance(values, list | tuple):
             features = list(values)
@@ -290,7 +290,7 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     if loader is not None:
         value = loader.dataset
     if isinstance(value, torch_data.IterableDataset):
-        return StreamFeed(_torch_data.Iterable_(value, loader), lanes, size, weigh)
+        return StreamFeed(_torch_data.Rows(value, loader), lanes, size, weigh)
     if isinstance(value, Mapping) or hasattr(value, "columns"):
         arrays = _selected(value, data, training)
         return TableFeed(_torch_data.Arrays(arrays, shuffled=training), lanes, size, weigh)
@@ -306,8 +306,8 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
         table = _torch_data.Dataset(value, training, lanes.seed, loader)
         return TableFeed(table, lanes, size, weigh)
     raise TypeError(
-        f"a {type(value).__name__} is no data: pass arrays as {{'x': …, 'y': …}}, a Dataset, a DataLoader, or a "
-        "function that returns one of these"
+        f"a {type(value).__name__} is no data: pass arrays as {{'x': …, 'y': …}}, a Dataset, a DataLoader, "
+        "or a function that returns one of these"
     )
 
 
@@ -367,8 +367,8 @@ def _make_optimizer(spec: Spec, module: Any) -> Any:
     elif not isinstance(optimizer, torch.optim.Optimizer):
         if not callable(optimizer):
             raise TypeError(
-                f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, a function f(model, config), "
-                "or a name such as 'adam'"
+                f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, a function f(model, "
+                "config), or a name such as 'adam'"
             )
         optimizer = creator.call(optimizer, "optimizer creator", "f(model, config)", module, spec.config)
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -378,14 +378,14 @@ def _make_optimizer(spec: Spec, module: Any) -> Any:
     foreign = sum(id(parameter) not in own for parameter in held)
     if foreign:
         raise ValueError(
-            f"{foreign} of the optimizer's {len(held)} parameters are not the model's: it was built for another "
-            "model; build it from this one's parameters"
+            f"{foreign} of the optimizer's {len(held)} parameters are not the model's: it was built for "
+            "another model; build it from this one's parameters"
         )
     return optimizer
 
 
 def _named_optimizer(name: str, module: Any, config: dict[str, Any]) -> Any:
-    known = {
+    known: dict[str, Any] = {
         kind.__name__.lower(): kind
         for kind in vars(torch.optim).values()
         if inspect.isclass(kind)
@@ -415,7 +415,8 @@ def _make_loss(spec: Spec) -> Callable[..., Any] | None:
     if loss is None or isinstance(loss, torch.nn.Module):
         return loss
     if inspect.isclass(loss):
-        return loss()  # type: ignore[no-any-return]
+        made: Callable[..., Any] = loss()  # type: ignore[assignment]
+        return made
     if not callable(loss):
         raise TypeError(
             f"loss is a {type(loss).__name__}: pass a module, a function f(output, target) or f(config)"
