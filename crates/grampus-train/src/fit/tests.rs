@@ -1,1 +1,332 @@
+//! The loop, with a model that only counts.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use grampus_core::ManualClock;
+
+use super::*;
+
+type Log = Rc<RefCell<Vec<String>>>;
+
+/// Ten rows an epoch in batches of four, on one lane: three steps.
+struct Rows {
+    log: Log,
+    clock: Rc<ManualClock>,
+    left: Vec<u64>,
+    total_known: bool,
+}
+
+impl Feed for Rows {
+    type Batch = u64;
+    type Error = String;
+
+    fn open(&mut self, epoch: u64, step: u64) -> Result<(), String> {
+        self.log.borrow_mut().push(format!("open {epoch} at {step}"));
+        self.left = [2, 4, 4].iter().take(3 - step as usize).copied().collect();
+        if !self.total_known {
+            self.left.insert(0, 0);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Batch<u64>>, String> {
+        self.clock.advance(Duration::from_millis(10));
+        let Some(rows) = self.left.pop() else {
+            return Ok(None);
+        };
+        let part = |lane, rows| Part {
+            lane,
+            rows,
+            weight: rows as f64,
+            batch: (rows > 0).then_some(rows),
+        };
+        Ok(Some(Batch {
+            total: self.total_known.then_some(Total {
+                rows,
+                weight: rows as f64,
+            }),
+            parts: vec![part(0, rows / 2), part(1, rows - rows / 2)],
+        }))
+    }
+}
+
+struct Counts {
+    log: Log,
+    clock: Rc<ManualClock>,
+    shares: Vec<f64>,
+    seeds: Vec<u64>,
+}
+
+impl Model for Counts {
+    type Batch = u64;
+    type Error = String;
+
+    fn train(&mut self, part: Part<u64>, share: f64, seed: u64) -> Result<(), String> {
+        self.clock.advance(Duration::from_millis(15));
+        self.shares.push(share);
+        self.seeds.push(seed);
+        assert_eq!(part.batch.is_some(), part.rows > 0);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<f64, String> {
+        Ok(0.5)
+    }
+
+    fn agree(&mut self, parts: &[Part<u64>]) -> Result<Total, String> {
+        self.log.borrow_mut().push("agree".into());
+        let rows = parts.iter().map(|part| part.rows).sum();
+        Ok(Total {
+            rows,
+            weight: rows as f64,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Looks {
+    log: Log,
+    stop_at: Option<u64>,
+    records: Vec<Record>,
+    saved: Vec<Position>,
+}
+
+impl Watcher for Looks {
+    type Error = String;
+
+    fn epoch_begins(&mut self, at: &Position) -> Result<(), String> {
+        self.log.borrow_mut().push(format!("epoch {} begins", at.epoch));
+        Ok(())
+    }
+
+    fn step_ends(&mut self, at: &Position, _loss: f64) -> Result<Option<String>, String> {
+        self.log.borrow_mut().push(format!("step {}", at.step));
+        Ok((self.stop_at == Some(at.step)).then(|| "asked to".into()))
+    }
+
+    fn validate(&mut self, _at: &Position, record: &mut Record) -> Result<(), String> {
+        record.add("val_accuracy", 0.9);
+        record.score = Some("val_accuracy".into());
+        Ok(())
+    }
+
+    fn epoch_ends(&mut self, at: &Position, record: &Record) -> Result<Option<String>, String> {
+        self.log.borrow_mut().push(format!("epoch {} ends", at.epoch));
+        self.records.push(record.clone());
+        Ok(None)
+    }
+
+    fn save(&mut self, at: &Position, _why: &str) -> Result<(), String> {
+        self.saved.push(*at);
+        Ok(())
+    }
+
+    fn report(&mut self, progress: &Progress<'_>) -> Result<(), String> {
+        let steps = progress.losses.len();
+        self.log.borrow_mut().push(format!("report of {steps}"));
+        Ok(())
+    }
+}
+
+struct Ran {
+    outcome: Outcome,
+    log: Vec<String>,
+    model: Counts,
+    watcher: Looks,
+}
+
+fn settings() -> Settings {
+    Settings {
+        seed: 7,
+        first: Position::default(),
+        epochs: Some(1),
+        max_steps: None,
+        end: None,
+        save: None,
+    }
+}
+
+fn run(settings: &Settings, at: Position, stop_at: Option<u64>, total_known: bool) -> Ran {
+    let (log, clock) = (Log::default(), Rc::new(ManualClock::default()));
+    let mut feed = Rows {
+        log: Rc::clone(&log),
+        clock: Rc::clone(&clock),
+        left: Vec::new(),
+        total_known,
+    };
+    let mut model = Counts {
+        log: Rc::clone(&log),
+        clock: Rc::clone(&clock),
+        shares: Vec::new(),
+        seeds: Vec::new(),
+    };
+    let mut watcher = Looks {
+        log: Rc::clone(&log),
+        stop_at,
+        ..Looks::default()
+    };
+    let outcome = fit(&mut model, &mut feed, &mut watcher, settings, at, &*clock).unwrap();
+    let log = log.borrow().clone();
+    Ran {
+        outcome,
+        log,
+        model,
+        watcher,
+    }
+}
+
+fn steps_of(log: &[String]) -> Vec<&str> {
+    let kept = log.iter().filter(|line| !line.starts_with("report"));
+    kept.map(String::as_str).collect()
+}
+
+#[test]
+fn an_epoch_goes_through_all_its_batches_in_order() {
+    let ran = run(&settings(), Position::default(), None, true);
+    assert_eq!(
+        steps_of(&ran.log),
+        [
+            "epoch 0 begins",
+            "open 0 at 0",
+            "step 1",
+            "step 2",
+            "step 3",
+            "epoch 1 ends"
+        ]
+    );
+    assert_eq!(ran.outcome.reason, "1 epoch done");
+    assert_eq!((ran.outcome.at.epoch, ran.outcome.at.step), (1, 3));
+    assert_eq!(ran.model.shares, [0.5; 6]);
+    let record = &ran.watcher.records[0];
+    assert_eq!(record.get("samples"), Some(10.0));
+    assert_eq!(record.get("loss"), Some(0.5));
+    // Three steps of 10 ms of reading and 30 ms of work, and 10 ms to learn that there is no more.
+    assert!((record.get("seconds").unwrap() - 0.13).abs() < 1e-9);
+    assert!((record.get("data_wait").unwrap() - 0.03 / 0.13).abs() < 1e-9);
+}
+
+#[test]
+fn seeds_depend_on_step_and_lane_alone() {
+    let whole = run(&settings(), Position::default(), None, true);
+    let from_step_2 = Position {
+        step_in_epoch: 1,
+        step: 1,
+        ..Position::default()
+    };
+    let rest = run(&settings(), from_step_2, None, true);
+    assert_eq!(rest.model.seeds, whole.model.seeds[2..]);
+    let mut all = whole.model.seeds;
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 6);
+}
+
+#[test]
+fn a_run_goes_on_within_an_epoch_and_keeps_what_was_counted() {
+    let at = Position {
+        step_in_epoch: 2,
+        step: 2,
+        loss_sum: 8.0,
+        rows: 8,
+        seconds: 1.0,
+        waited: 0.5,
+        ..Position::default()
+    };
+    let ran = run(&settings(), at, None, true);
+    assert_eq!(steps_of(&ran.log), ["open 0 at 2", "step 3", "epoch 1 ends"]);
+    let record = &ran.watcher.records[0];
+    assert_eq!(record.get("samples"), Some(10.0));
+    assert_eq!(record.get("loss"), Some((8.0 + 0.5 * 2.0) / 10.0));
+}
+
+#[test]
+fn steps_triggers_and_watchers_end_a_run() {
+    let limited = Settings {
+        epochs: None,
+        max_steps: Some(4),
+        ..settings()
+    };
+    let ran = run(&limited, Position::default(), None, true);
+    assert_eq!(ran.outcome.reason, "max_steps=4 steps done");
+    assert_eq!((ran.outcome.at.epoch, ran.outcome.at.step_in_epoch), (1, 1));
+
+    let asked = run(&settings(), Position::default(), Some(2), true);
+    assert_eq!(asked.outcome.reason, "asked to");
+    assert_eq!(asked.outcome.at.step, 2);
+    assert!(asked.watcher.records.is_empty());
+
+    let triggered = Settings {
+        epochs: None,
+        end: Some(Trigger::from_json(r#"{"kind": "max_score", "above": 0.8}"#).unwrap()),
+        ..settings()
+    };
+    let ran = run(&triggered, Position::default(), None, true);
+    assert_eq!(ran.outcome.at.epoch, 1);
+    assert!(ran.outcome.reason.contains("0.9"), "{}", ran.outcome.reason);
+}
+
+#[test]
+fn a_run_that_is_over_does_nothing_more() {
+    let done = Position {
+        epoch: 1,
+        step: 3,
+        ..Position::default()
+    };
+    let ran = run(&settings(), done, None, true);
+    assert!(ran.log.is_empty());
+    assert_eq!(ran.outcome.at, done);
+}
+
+#[test]
+fn a_run_that_trains_further_counts_from_where_it_began() {
+    let first = Position {
+        epoch: 5,
+        step: 15,
+        ..Position::default()
+    };
+    let further = Settings { first, ..settings() };
+    let ran = run(&further, first, None, true);
+    assert_eq!((ran.outcome.at.epoch, ran.outcome.at.step), (6, 18));
+    assert_eq!(ran.watcher.records[0].get("epoch"), Some(6.0));
+}
+
+#[test]
+fn it_is_saved_when_the_trigger_says_so_and_where_it_ends_early() {
+    let every = |text: &str| Settings {
+        save: Some(Trigger::from_json(text).unwrap()),
+        ..settings()
+    };
+    let steps = |ran: &Ran| ran.watcher.saved.iter().map(|at| at.step).collect::<Vec<_>>();
+    let ran = run(
+        &every(r#"{"kind": "every_steps", "n": 2}"#),
+        Position::default(),
+        None,
+        true,
+    );
+    assert_eq!(steps(&ran), [2]);
+    let ran = run(
+        &every(r#"{"kind": "every_epoch"}"#),
+        Position::default(),
+        None,
+        true,
+    );
+    assert_eq!(ran.watcher.saved[0].epoch, 1);
+    let ran = run(
+        &every(r#"{"kind": "every_epoch"}"#),
+        Position::default(),
+        Some(2),
+        true,
+    );
+    assert_eq!(steps(&ran), [2]);
+}
+
+#[test]
+fn workers_ask_each_other_where_nobody_knows_the_size_of_a_batch() {
+    let ran = run(&settings(), Position::default(), None, false);
+    let asked = ran.log.iter().filter(|line| *line == "agree").count();
+    // Three batches, and one that turns out to be empty.
+    assert_eq!(asked, 4);
+    assert_eq!(ran.watcher.records[0].get("samples"), Some(10.0));
+}
