@@ -22,6 +22,13 @@ GONE_WITHIN = 3.0
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch):
     """A private runtime folder, whose name marks every process of the test; empty at the end."""
+    with leaving_nothing(monkeypatch) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def leaving_nothing(monkeypatch):
+    """For one test; or for all of a module that share a cluster, and have a fixture `runtime` of their own."""
     # Short: a socket's path holds 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="gp-", dir="/tmp"))
     temporary = folder / "tmp"
