@@ -95,6 +95,7 @@ def spread(module: Any, group: Any) -> None:
 
 
 _HERE = "tensor"
+_PAIRS = "pairs"
 
 
 def _without_tensors(value: Any, name: str, apart: dict[str, Tensor]) -> Any:
@@ -103,7 +104,9 @@ def _without_tensors(value: Any, name: str, apart: dict[str, Tensor]) -> Any:
         apart[name] = value
         return {_HERE: name}
     if isinstance(value, dict):
-        return {str(key): _without_tensors(each, f"{name}.{key}", apart) for key, each in value.items()}
+        plain = {key: _without_tensors(each, f"{name}.{key}", apart) for key, each in value.items()}
+        # JSON has texts for keys, and the milestones of a scheduler are numbers.
+        return plain if all(isinstance(key, str) for key in plain) else {_PAIRS: [*map(list, plain.items())]}
     if isinstance(value, list | tuple | set):
         return [_without_tensors(each, f"{name}.{place}", apart) for place, each in enumerate(value)]
     if value is None or isinstance(value, bool | int | float | str):
@@ -120,6 +123,8 @@ def _with_tensors(value: Any, apart: dict[str, Tensor]) -> Any:
     if isinstance(value, dict):
         if set(value) == {_HERE}:
             return apart[value[_HERE]]
+        if set(value) == {_PAIRS}:
+            return {key: _with_tensors(each, apart) for key, each in value[_PAIRS]}
         return {key: _with_tensors(each, apart) for key, each in value.items()}
     if isinstance(value, list):
         return [_with_tensors(each, apart) for each in value]
