@@ -245,13 +245,24 @@ class ProcessGroupGradients:
     """Gradients summed by `torch.distributed`: Gloo, or NCCL for a model on a GPU. One lane a worker."""
 
     def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
-        """Of these parameters; the process group exists."""
+        """Of these parameters; in the process group of the user's own code, if there is one."""
+        from torch import distributed
+
+        self._made = not distributed.is_initialized()
+        if self._made:
+            distributed.init_process_group("nccl" if any(p.is_cuda for p in parameters) else "gloo")
         self._parameters = parameters
         self._lane = lanes.mine[0]
         self._words: list[float] = []
 
     def close(self) -> None:
-        """Nothing to undo."""
+        """Leave the process group, and let the parameters be as they were."""
+        from torch import distributed
+
+        if self._made:
+            distributed.destroy_process_group()
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def begin(self, lane: int) -> None:  # noqa: ARG002
         """Forget the last step's gradients."""
