@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native, collective
@@ -78,26 +79,42 @@ def evaluate(job: Pass) -> dict[str, Any]:
         return judged(model, feed)
 
 
+@dataclass
+class _Sums:
+    """Over the rows of a lane; the loss is multiplied by what they weigh."""
+
+    loss: float = 0.0
+    weight: float = 0.0
+    rows: int = 0
+
+
 def judged(model: Any, feed: Any) -> dict[str, Any]:
     """Loss and metrics over all rows that a feed gives: the same on every worker."""
     lanes = model.lanes
     meters = {lane: metering.meters(model.spec.metrics) for lane in lanes.mine}
-    sums = {lane: [0.0, 0] for lane in lanes.mine}
+    sums = {lane: _Sums() for lane in lanes.mine}
+    weigh = model.spec.loss_weight
     with model.evaluating():
         for lane, rows, _, batch in parts(feed, model):
-            sums[lane][0] += model.evaluate(lane, batch, meters[lane]) * rows
-            sums[lane][1] += rows
+            loss = model.evaluate(lane, batch, meters[lane])
+            weight = rows if weigh is None else float(weigh(batch.values))
+            # The mean over rows that count for nothing is not a number.
+            if weight:
+                sums[lane].loss += loss * weight
+            sums[lane].weight += weight
+            sums[lane].rows += rows
     mine = {lane: (sums[lane], metering.states(meters[lane])) for lane in lanes.mine}
     # Peers of the group have proved the key of the job.
     told = lanes.group._native.gather_bytes(pickle.dumps(mine))
     by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
-    loss, count = 0.0, 0
-    for (lane_loss, lane_rows), _ in by_lane.values():
-        loss += lane_loss
-        count += lane_rows
-    answer: dict[str, Any] = {"loss": loss / count if count else float("nan")}
+    whole = _Sums()
+    for lane_sums, _ in by_lane.values():
+        whole.loss += lane_sums.loss
+        whole.weight += lane_sums.weight
+        whole.rows += lane_sums.rows
+    answer: dict[str, Any] = {"loss": whole.loss / whole.weight if whole.weight else float("nan")}
     answer |= metering.values(model.spec.metrics, [states for _, states in by_lane.values()])
-    answer["num_samples"] = count
+    answer["num_samples"] = whole.rows
     return answer
 
 

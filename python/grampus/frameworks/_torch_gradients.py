@@ -6,6 +6,7 @@ Three ways with one interface: without any sum, for one lane; over Grampus' coll
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
@@ -321,9 +322,10 @@ def mark_sparse(model: Any) -> None:
             module.weight._grampus_sparse = True
 
 
-# Larger buffers are taken for changed only where torch's own count of changes says so: nothing that keeps
-# statistics in silence is as large, and masks and tables are.
+# Larger buffers, mostly masks and tables, are compared in the first steps only. Those that have not changed by
+# then are taken for changed only where torch's own count of changes says so.
 _COMPARED = 1 << 20
+_FIRST_STEPS = 3
 
 
 class LaneBuffers:
@@ -338,6 +340,7 @@ class LaneBuffers:
         self._others = lanes.mine != range(1)
         # Names of those that lane 0 has been seen to change.
         self._changing: list[str] = []
+        self._steps = 0
         self._news: list[str] = []
         self._committed: dict[str, Tensor] = {}
         self._versions: dict[str, tuple[int, int]] = {}
@@ -358,15 +361,16 @@ class LaneBuffers:
     def _changed(self, buffers: dict[str, Tensor]) -> list[str]:
         """Those that are not as they were, besides those that always change.
 
-        Batch norm changes its statistics without counting it as a change, so values are compared.
+        Batch norm does not count its changes, nor are those of `.data` counted, so values are compared.
         """
+        compared = math.inf if self._steps < _FIRST_STEPS else _COMPARED
         return [
             name
             for name, buffer in buffers.items()
             if name not in self._changing
             and (
                 self._versions.get(name) != _version(buffer)
-                if buffer.numel() * buffer.element_size() > _COMPARED
+                if buffer.numel() * buffer.element_size() > compared
                 else not torch.equal(buffer, self._committed[name])
             )
         ]
@@ -407,6 +411,18 @@ class LaneBuffers:
         if said and self._lanes.group.size > 1:
             self._spread([buffers[name] for name in self._changing])
         self._commit(buffers)
+        self._steps += 1
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Afterwards all are as they were before: workers evaluate different rows."""
+        if not self._has_any:
+            yield
+            return
+        before = {name: buffer.detach().clone() for name, buffer in self._buffers().items()}
+        yield
+        buffers = self._buffers()
+        _put({name: value for name, value in before.items() if not torch.equal(value, buffers[name])}, buffers)
 
     def _spread(self, buffers: list[Tensor]) -> None:
         """Lane 0 is the first worker's."""

@@ -6,13 +6,14 @@ import inspect
 import pickle
 import random
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import torch
 from torch.utils import data as torch_data
 
+from grampus import _native
 from grampus._training import creator
 from grampus._training.feed import Batch, StreamFeed, TableFeed
 from grampus.frameworks import _torch_data, _torch_state
@@ -110,13 +111,15 @@ class Model:
             loss, output, target = self._forward(part.values)
             if share != 1.0:
                 loss = loss * share
-            with gradients.arm():
-                loss.backward()
+            # Rows that count for nothing have no gradient, even where their mean is not a number.
+            if share:
+                with gradients.arm():
+                    loss.backward()
         except Exception as error:
             _note(error, lane, rows, part)
             raise
         self.rows += rows
-        value = loss.item()
+        value = loss.item() if share else 0.0
         # Neither infinite nor NaN; cheaper than asking for both.
         if value - value != 0.0:
             self.odd_losses.append((lane, value / share, part.rows))
@@ -165,6 +168,10 @@ class Model:
         np.random.seed(seed & 0xFFFFFFFF)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
+
+    def _seed_answer(self, lane: int, part: Batch) -> None:
+        """What a model draws for some rows does not depend on what its worker did before."""
+        self._seed(_native.lane_seed("model", self.lanes.seed, 0, int(part.rows[0]), lane))
 
     def _forward(self, values: Any) -> tuple[Tensor, Any, Any]:
         if self.device.type != "cpu":
@@ -222,12 +229,14 @@ class Model:
         trains = self.module.training
         self.module.eval()
         try:
-            yield
+            with nullcontext() if self._buffers is None else self._buffers.kept():
+                yield
         finally:
             self.module.train(trains)
 
     def evaluate(self, lane: int, part: Batch, meters: Mapping[str, Any]) -> float:
         """The loss of some rows; their metrics go to the meters."""
+        self._seed_answer(lane, part)
         try:
             with torch.no_grad():
                 loss, output, target = self._forward(part.values)
@@ -240,6 +249,7 @@ class Model:
 
     def predict(self, lane: int, part: Batch) -> Any:
         """The model's output for some rows, as arrays."""
+        self._seed_answer(lane, part)
         try:
             with torch.no_grad():
                 values = part.values
