@@ -28,7 +28,7 @@ def runtime(monkeypatch):
 
 @contextlib.contextmanager
 def leaving_nothing(monkeypatch):
-    """For one test; or for all of a module that share a cluster, and have a fixture `runtime` of their own."""
+    """For one test; or for all of a module, whose fixture `runtime` then starts a cluster for them."""
     # Short: a socket's path holds 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="gp-", dir="/tmp"))
     temporary = folder / "tmp"

@@ -70,4 +70,6 @@ def assert_close(weights, others, rtol=1e-4, atol=1e-5):
     """All tensors are equal to rounding."""
     assert weights.keys() == others.keys()
     for name, value in weights.items():
-        torch.testing.assert_close(value, others[name], rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            value, others[name], rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
+        )

@@ -1,4 +1,4 @@
-"""Equal lanes, seed and threads give equal bits, whatever the number of workers, and those of a plain loop."""
+"""Equal lanes, seed and threads give equal bits for all numbers of workers, and those of a plain loop."""
 
 import random
 
@@ -95,7 +95,12 @@ class Dropping(nn.Sequential):
 
     def __init__(self, config):
         super().__init__(
-            nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3), nn.Dropout(0.1)
+            nn.Linear(8, 16),
+            nn.BatchNorm1d(16),
+            nn.ReLU(),
+            nn.Dropout(0.3),
+            nn.Linear(16, 3),
+            nn.Dropout(0.1),
         )
 
 
@@ -119,7 +124,9 @@ def test_equal_weights_history_and_answers_with_1_2_3_and_4_workers():
         records = [{k: v for k, v in record.items() if k not in TIMES} for record in history]
         found.append((made.digest(), records, made.evaluate(data), made.predict(data["x"]).tolist()))
     for workers, other in enumerate(found[1:], start=2):
-        for what, one, two in zip(("weights", "history", "evaluate", "predict"), found[0], other, strict=True):
+        for what, one, two in zip(
+            ("weights", "history", "evaluate", "predict"), found[0], other, strict=True
+        ):
             assert one == two, f"{what} at {workers} workers"
     # The run has learnt something: equal nonsense is easy.
     assert found[0][1][-1]["val_accuracy"] > 0.6
@@ -135,7 +142,12 @@ def test_any_number_of_lanes(lanes):
 class Convolving(nn.Sequential):
     def __init__(self, config):
         super().__init__(
-            nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Dropout2d(0.2), nn.Flatten(), nn.Linear(216, 3)
+            nn.Conv2d(3, 6, 3),
+            nn.BatchNorm2d(6),
+            nn.ReLU(),
+            nn.Dropout2d(0.2),
+            nn.Flatten(),
+            nn.Linear(216, 3),
         )
 
 
@@ -428,7 +440,10 @@ def stepped(optimizer, config):
 
 def warmed(optimizer, config):
     schedulers = torch.optim.lr_scheduler
-    first, then = schedulers.LinearLR(optimizer, 0.1, total_iters=5), schedulers.CosineAnnealingLR(optimizer, 9)
+    first, then = (
+        schedulers.LinearLR(optimizer, 0.1, total_iters=5),
+        schedulers.CosineAnnealingLR(optimizer, 9),
+    )
     return schedulers.SequentialLR(optimizer, [first, then], [5])
 
 
@@ -477,8 +492,6 @@ def uses_a_group():
 def test_torch_distributed_leaves_no_process_group():
     fitted(linear_net, points(40), 2, lanes=2, backend="torch_distributed")
     assert gp.run(uses_a_group, workers=2) == [False, False]
-
-
 
 
 def test_torch_distributed_needs_a_lane_a_worker():

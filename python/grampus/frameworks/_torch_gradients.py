@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from grampus import _native
-from grampus.frameworks._torch_memory import CODES
+from grampus.frameworks._torch_memory import CODES, packed, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +32,8 @@ class Gradients(Protocol):
         """Begin a lane's part of a step."""
         ...
 
-    def arm(self) -> AbstractContextManager[None]:
-        """Inside, backward makes the gradients that count."""
+    def arm(self, share: float) -> AbstractContextManager[None]:
+        """Inside, backward makes the gradients that count; of those that are there already, a share does."""
         ...
 
     def end(self, loss: float, says: float) -> None:
@@ -63,7 +63,7 @@ class PlainGradients:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def arm(self) -> AbstractContextManager[None]:
+    def arm(self, share: float) -> AbstractContextManager[None]:  # noqa: ARG002
         """Nothing to do."""
         return self._armed
 
@@ -140,9 +140,15 @@ class LaneGradients:
         return hook
 
     def _take(self, parameter: Parameter, view: Tensor) -> None:
-        view.copy_(parameter.grad)
+        # A backward of the user's own may have left a graph.
+        view.copy_(parameter.grad.detach())
         if self._on_host:
             parameter.grad = view
+
+    def _is_users(self, index: int) -> bool:
+        """Whether a backward of the user's own has made a gradient, before the one that counts."""
+        grad = self._dense[index].grad
+        return grad is not None and (grad is not self._views[self._at][index] or index in self._touched)
 
     def begin(self, lane: int) -> None:
         """Let all gradients be zero."""
@@ -161,8 +167,11 @@ class LaneGradients:
         self._at = index
 
     @contextmanager
-    def arm(self) -> Iterator[None]:
+    def arm(self, share: float) -> Iterator[None]:
         """What backward adds inside is complete."""
+        _scale([p for index, p in enumerate(self._dense) if self._is_users(index)], share)
+        if self._sparse is not None:
+            self._sparse.scale(share)
         self._armed = True
         try:
             yield
@@ -172,9 +181,8 @@ class LaneGradients:
     def end(self, loss: float, says: float) -> None:
         """Look after what backward has not reached."""
         for index in self._native.missing():
-            parameter, view = self._dense[index], self._views[self._at][index]
-            if parameter.grad is not None and (parameter.grad is not view or index in self._touched):
-                # A backward of the user's own has made it.
+            if self._is_users(index):
+                parameter, view = self._dense[index], self._views[self._at][index]
                 if parameter.grad is not view:
                     self._take(parameter, view)
                 self._native.ready(index)
@@ -197,8 +205,9 @@ class LaneGradients:
     def finish(self) -> tuple[float, float]:
         """Wait for the sums; what no lane has used has no gradient."""
         loss, unused, said = self._native.finish()
-        if not self._on_host:
-            for parameter, view in zip(self._dense, self._views[self._at], strict=True):
+        for parameter, view in zip(self._dense, self._views[self._at], strict=True):
+            # On this lane code of the user may have set it to `None`, and backward not have reached it.
+            if parameter.grad is not view:
                 parameter.grad = view.to(parameter.device)
         for index in unused:
             self._dense[index].grad = None
@@ -213,7 +222,10 @@ class _SparseGradients:
     def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
         self._parameters = parameters
         self._group = lanes.group
-        self._parts: dict[int, list[tuple[Any, Any] | None]] = {}
+        self._parts: dict[int, list[tuple[Any, Any, bool] | None]] = {}
+
+    def scale(self, share: float) -> None:
+        _scale([p for p in self._parameters if p.grad is not None], share)
 
     def begin(self) -> None:
         for parameter in self._parameters:
@@ -221,9 +233,15 @@ class _SparseGradients:
 
     def end(self, lane: int) -> None:
         self._parts[lane] = [
-            None if p.grad is None else (p.grad._indices().numpy(), p.grad._values().numpy())
-            for p in self._parameters
+            None if p.grad is None else self._part(p.grad.detach()) for p in self._parameters
         ]
+
+    def _part(self, grad: Tensor) -> tuple[Any, Any, bool]:
+        """Indices, values, and whether it is dense, since the parameter was used in another way too."""
+        dense = not grad.is_sparse
+        if dense:
+            grad = grad.to_sparse(1)
+        return packed(grad._indices()), packed(grad._values()), dense
 
     def finish(self) -> None:
         import pickle
@@ -237,9 +255,12 @@ class _SparseGradients:
             if not found:
                 parameter.grad = None
                 continue
-            indices = torch.cat([torch.from_numpy(indices) for indices, _ in found], dim=1)
-            values = torch.cat([torch.from_numpy(values) for _, values in found])
-            parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape).coalesce()
+            indices = torch.cat([unpacked(indices) for indices, _, _ in found], dim=1)
+            values = torch.cat([unpacked(values) for _, values, _ in found])
+            whole = torch.sparse_coo_tensor(
+                indices, values, parameter.shape, device=parameter.device
+            ).coalesce()
+            parameter.grad = whole.to_dense() if any(dense for _, _, dense in found) else whole
 
 
 class ProcessGroupGradients:
@@ -270,8 +291,9 @@ class ProcessGroupGradients:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def arm(self) -> AbstractContextManager[None]:
-        """Nothing to do."""
+    def arm(self, share: float) -> AbstractContextManager[None]:
+        """Take a share of what a backward of the user's own has made."""
+        _scale([p for p in self._parameters if p.grad is not None], share)
         return nullcontext()
 
     def end(self, loss: float, says: float) -> None:
@@ -307,6 +329,12 @@ class ProcessGroupGradients:
         return loss, said
 
 
+def _scale(parameters: Sequence[Parameter], share: float) -> None:
+    if share != 1.0:
+        for parameter in parameters:
+            parameter.grad = parameter.grad.detach() * share
+
+
 def _code(parameter: Parameter) -> int:
     if parameter.is_complex() or not parameter.is_floating_point() or parameter.dtype not in CODES:
         raise TypeError(
@@ -322,8 +350,8 @@ def mark_sparse(model: Any) -> None:
             module.weight._grampus_sparse = True
 
 
-# Larger buffers, mostly masks and tables, are compared in the first steps only. Those that have not changed by
-# then are taken for changed only where torch's own count of changes says so.
+# Larger buffers, mostly masks and tables, are compared in the first steps only. Those that have not changed
+# by then are taken for changed only where torch's own count of changes says so.
 _COMPARED = 1 << 20
 _FIRST_STEPS = 3
 
@@ -422,7 +450,9 @@ class LaneBuffers:
         before = {name: buffer.detach().clone() for name, buffer in self._buffers().items()}
         yield
         buffers = self._buffers()
-        _put({name: value for name, value in before.items() if not torch.equal(value, buffers[name])}, buffers)
+        _put(
+            {name: value for name, value in before.items() if not torch.equal(value, buffers[name])}, buffers
+        )
 
     def _spread(self, buffers: list[Tensor]) -> None:
         """Lane 0 is the first worker's."""

@@ -59,6 +59,7 @@ class Model:
         self._buffers = LaneBuffers(self.module, lanes) if training else None
         self._gradients: Any = None
         self._trained: list[int] = []
+        self._frozen: list[tuple[str, Any]] = []
         self._generator = torch.default_generator
 
     def _make(self, training: bool) -> tuple[Any, Any, Any]:
@@ -90,9 +91,12 @@ class Model:
         if hasattr(self._gradients, "close"):
             self._gradients.close()
         self._trained = [id(p) for p in trained]
+        # One lane has nothing to prepare for each parameter.
+        frozen = [] if self.lanes.alone else self.module.named_parameters()
+        self._frozen = [(name, p) for name, p in frozen if not p.requires_grad]
         mark_sparse(self.module)
         if self.lanes.alone:
-            self._gradients = PlainGradients(trained)
+            self._gradients = PlainGradients(list(self.module.parameters()))
         elif self.spec.backend == "torch_distributed":
             self._gradients = ProcessGroupGradients(trained, self.lanes)
         else:
@@ -109,11 +113,12 @@ class Model:
         gradients.begin(lane)
         try:
             loss, output, target = self._forward(part.values)
+            self._check_frozen()
             if share != 1.0:
                 loss = loss * share
-            # Rows that count for nothing have no gradient, even where their mean is not a number.
-            if share:
-                with gradients.arm():
+            with gradients.arm(share):
+                # Rows that count for nothing have no gradient, even where their mean is not a number.
+                if share:
                     loss.backward()
         except Exception as error:
             _note(error, lane, rows, part)
@@ -126,6 +131,15 @@ class Model:
         gradients.end(value, self._buffers.end(lane))  # type: ignore[union-attr]
         for meter in self.meters.get(lane, {}).values():
             meter.update(_judged(output), target)
+
+    def _check_frozen(self) -> None:
+        """The gradient of a parameter that has become free in the meantime would not be summed."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise ValueError(
+                    f"{name} was frozen as the epoch began and is not now: free parameters in the model's "
+                    "train(), which is called on all workers as an epoch begins, or before another fit"
+                )
 
     def commit(self) -> float:
         """Sum over all lanes, and apply the step."""
