@@ -25,6 +25,7 @@ def fit(job: Fit) -> dict[str, Any]:
     """Train; every worker says who it is, the first one also what came out."""
     lanes, framework = _begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=True)) as model:
+        model.step = job.at["step"]
         feed = framework.feed(job.data, lanes, job.spec, training=True)
         validation = None
         if job.validation is not None:

@@ -55,6 +55,8 @@ class Model:
         self.device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         self.meters: dict[int, dict[str, Any]] = {}
         self.rows = 0
+        # Steps that were done before.
+        self.step = 0
         self.odd_losses: list[tuple[int, float, Any]] = []
         self._buffers = LaneBuffers(self.module, lanes) if training else None
         self._gradients: Any = None
@@ -121,7 +123,7 @@ class Model:
                 if share:
                     loss.backward()
         except Exception as error:
-            _note(error, lane, rows, part)
+            _note(error, lane, rows, part, f" at step {self.step + 1} of the run")
             raise
         self.rows += rows
         value = loss.item() if share else 0.0
@@ -147,7 +149,11 @@ class Model:
         self._buffers.finish(said)  # type: ignore[union-attr]
         if self.spec.clipping is not None:
             _clip(self.module, self.spec.clipping)
+        if not self.lanes.alone:
+            # An optimizer that draws must draw alike on all workers: for a lane that none of them drives.
+            self._seed(_native.lane_seed("model", self.lanes.seed, 0, self.step, self.lanes.total))
         self.optimizer.step()
+        self.step += 1
         if self.scheduler is not None and self.spec.scheduler_step_freq == "batch":
             self.scheduler.step()
         return float(loss)
@@ -486,12 +492,12 @@ def _clip(module: Any, clipping: Clipping) -> None:
             parameter.grad.clamp_(clipping.least, clipping.most)
 
 
-def _note(error: Exception, lane: int, rows: int, part: Batch) -> None:
+def _note(error: Exception, lane: int, rows: int, part: Batch, when: str = "") -> None:
     """Say where it was, without changing what it is."""
     shapes = ", ".join(
         f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
         for leaf in _torch_data.leaves(part.values)
         if isinstance(leaf, torch.Tensor)
     )
-    text = f"grampus: in lane {lane}, a batch of {rows} {'row' if rows == 1 else 'rows'} ({shapes})"
+    text = f"grampus: in lane {lane}, a batch of {rows} {'row' if rows == 1 else 'rows'} ({shapes}){when}"
     error.__dict__["__notes__"] = [*getattr(error, "__notes__", []), text]
