@@ -312,6 +312,38 @@ def test_random_numbers_of_a_data_set_belong_to_the_lane():
     assert_all_equal(digests(Dropping, Augmented(), batch_size=16, epochs=2))
 
 
+class Echo(nn.Linear):
+    """Answers with what it is asked."""
+
+    def __init__(self, config):
+        super().__init__(1, 1)
+
+    def forward(self, x):
+        return x
+
+
+class Backwards(torch.utils.data.Sampler):
+    def __iter__(self):
+        return iter(range(299, -1, -1))
+
+    def __len__(self):
+        return 300
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_answers_come_in_the_order_of_the_questions(workers):
+    rows = torch.arange(300.0).unsqueeze(1)
+    made = estimator(Echo, workers=workers, lanes=LANES)
+    dataset = torch.utils.data.TensorDataset(rows)
+    for options, expected in (
+        ({"shuffle": False}, rows),
+        ({"shuffle": True}, rows),
+        ({"sampler": Backwards()}, rows.flip(0)),
+    ):
+        loader = torch.utils.data.DataLoader(dataset, batch_size=16, **options)
+        assert torch.equal(made.predict(loader, batch_size=None), expected), options
+
+
 class Noisy(torch.optim.SGD):
     """Adds noise to the weights."""
 

@@ -242,7 +242,7 @@ class Estimator:
         A data frame comes back with a column `prediction`.
         """
         answers = self._pass(worker.predict, data, batch_size, feature_cols, None)
-        parts = sorted((part for answer in answers for part in answer), key=lambda part: part[0])
+        parts = sorted((part for answer in answers for part in answer), key=lambda part: part[:2])
         return self._framework().joined([output for _, _, output in parts], data)
 
     def _pass(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import pickle
@@ -60,16 +61,19 @@ def _begin(spec: Spec, layout: Layout) -> tuple[Lanes, Any]:
     return Lanes.of(group, layout.lanes, layout.seed, layout.threads), framework
 
 
-def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, float, Any]]:
-    """All parts of this worker's lanes, from the first row to the last."""
+def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, int, float, Any]]:
+    """All parts of this worker's lanes, from the first row to the last, each with the number of its batch."""
     feed.open(0, 0)
-    while (answer := feed.next()) is not None:
+    for number in itertools.count():
+        answer = feed.next()
+        if answer is None:
+            return
         total, _, found = answer
         if total is None:
             sizes = [(lane, rows, weight) for lane, rows, weight, _ in found]
             if model.agree(sizes)[0] == 0:
                 return
-        yield from (part for part in found if part[3] is not None)
+        yield from ((number, *part) for part in found if part[3] is not None)
 
 
 def evaluate(job: Pass) -> dict[str, Any]:
@@ -96,7 +100,7 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
     sums = {lane: _Sums() for lane in lanes.mine}
     weigh = model.spec.loss_weight
     with model.evaluating():
-        for lane, rows, _, batch in parts(feed, model):
+        for _, lane, rows, _, batch in parts(feed, model):
             loss = model.evaluate(lane, batch, meters[lane])
             weight = rows if weigh is None else float(weigh(batch.values))
             # The mean over rows that count for nothing is not a number.
@@ -120,12 +124,11 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
 
 
 def predict(job: Pass) -> list[tuple[int, int, Any]]:
-    """The outputs of this worker's lanes, with the first row of each and their number."""
+    """The outputs of this worker's lanes, with the batch and the lane of each, which order them."""
     lanes, framework = _begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
         with model.evaluating():
             return [
-                (batch.rows[0], rows, model.predict(lane, batch))
-                for lane, rows, _, batch in parts(feed, model)
+                (number, lane, model.predict(lane, batch)) for number, lane, _, _, batch in parts(feed, model)
             ]

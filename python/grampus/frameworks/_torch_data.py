@@ -137,9 +137,9 @@ class Dataset:
             return Places(len(self._dataset), False, drop_last=drop)
         if kind is torch_data.DistributedSampler:
             # Sharing out is done here, for any number of workers.
-            return Places(len(self._dataset), bool(sampler.shuffle), drop_last=drop)
+            return Places(len(self._dataset), self._shuffled and bool(sampler.shuffle), drop_last=drop)
         if kind is torch_data.RandomSampler and not sampler.replacement and sampler._num_samples is None:
-            return Places(len(self._dataset), True, drop_last=drop)
+            return Places(len(self._dataset), self._shuffled, drop_last=drop)
         chosen = [int(row) for row in self._drawn(sampler, epoch)]
         return Places(len(chosen), chosen=chosen, drop_last=drop)
 
