@@ -16,7 +16,7 @@ def runtime(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder:
         # Torch leaves a cache in the temporary folder; ours must stay empty.
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        gp.init(workers=2, preload=["numpy", "torch"])
+        gp.init(workers=2, preload=["numpy", "torch", "torch._dynamo"])
         yield folder
 
 

@@ -386,7 +386,10 @@ class Estimator:
         return cluster, cluster.workers if asked is None else asked
 
     def _framework_modules(self) -> list[str]:
-        return ["numpy", self._params["framework"]]
+        # Torch imports its compiler, which takes seconds, when a process makes its first optimizer.
+        more = {"torch": ["torch._dynamo"]}
+        framework = self._params["framework"]
+        return ["numpy", framework, *more.get(framework, [])]
 
     def _framework(self) -> Any:
         return importlib.import_module(f"grampus.frameworks.{self._params['framework']}")
