@@ -22,7 +22,7 @@ PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs)
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-rust test-python check fuzz docs lock clean
-.PHONY: bench bench-collective bench-ddp bench-instructions
+.PHONY: bench bench-collective bench-ddp bench-train bench-instructions
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -67,6 +67,9 @@ bench-collective: $(BENCH_WHEEL) ## time all-reduce against Gloo and OpenMPI (BE
 
 bench-ddp: $(BENCH_WHEEL) ## time DDP on LeNet-5 with Gloo, with Grampus and without any
 	.venv-bench/bin/python bench/ddp_lenet.py $(BENCH_ARGS)
+
+bench-train: $(BENCH_WHEEL) ## time training against torchrun, Lightning, Ray Train and TorchDistributor
+	.venv-bench/bin/python bench/train.py $(BENCH_ARGS)
 
 bench-instructions: ## hold the instructions of the hot loops against bench/instructions.json (needs valgrind)
 	$(PYTHON) bench/instructions.py $(BENCH_ARGS)

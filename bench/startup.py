@@ -15,38 +15,19 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness import Failed, Sample, machine, run, version
+from turns import Contender, interleaved, middle, script, torchrun
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-WORKERS = "2"
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One row: what is run, which distribution it needs, and the ratio that is asked of Grampus."""
-
-    name: str
-    command: tuple[str, ...]
-    needs: str | None = None
-    ratio_at_most: float | None = None
-
-
-def script(name: str, *arguments: str) -> tuple[str, ...]:
-    return (sys.executable, str(HERE / "contenders" / name), *arguments)
-
-
-def torchrun(name: str) -> tuple[str, ...]:
-    program = str(Path(sys.executable).with_name("torchrun"))
-    return (program, "--nproc-per-node", WORKERS, str(HERE / "contenders" / name))
+WORKERS = 2
 
 
 NOOP = (
     Contender("grampus", script("noop_grampus.py"), "grampus"),
-    Contender("torchrun --nproc-per-node 2", torchrun("noop_rank.py"), "torch", 0.2),
+    Contender("torchrun --nproc-per-node 2", torchrun(WORKERS, "noop_rank.py"), "torch", 0.2),
     Contender("ray, two actors", script("noop_ray.py"), "ray", 0.06),
     Contender("multiprocessing spawn, pool of 2", script("noop_pool.py")),
     Contender("python -c pass, the floor", (sys.executable, "-c", "pass")),
@@ -55,38 +36,12 @@ NOOP = (
 TORCH = (
     Contender('grampus, preload=["torch"]', script("torch_grampus.py", "preload"), "grampus"),
     Contender("grampus, no preload", script("torch_grampus.py"), "grampus"),
-    Contender("torchrun --nproc-per-node 2", torchrun("torch_rank.py"), "torch", 0.6),
+    Contender("torchrun --nproc-per-node 2", torchrun(WORKERS, "torch_rank.py"), "torch", 0.6),
 )
 
 
-def installed(contenders: tuple[Contender, ...]) -> list[Contender]:
-    kept = []
-    for contender in contenders:
-        if contender.needs and not version(contender.needs):
-            print(f"  {contender.name}: left out, {contender.needs} is not installed")
-        else:
-            kept.append(contender)
-    return kept
-
-
-def interleaved(contenders: list[Contender], rounds: int) -> dict[str, list[Sample]]:
-    """Run all contenders in turns; one that fails is named and left out of the rest."""
-    samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
-    for number in range(rounds + 1):
-        for contender in [one for one in contenders if one.name in samples]:
-            try:
-                sample, _ = run(contender.command)
-            except Failed as failure:
-                print(f"  {contender.name}: left out, {failure}")
-                del samples[contender.name]
-                continue
-            if number > 0:
-                samples[contender.name].append(sample)
-    return samples
-
-
-def middle(samples: list[Sample]) -> Sample:
-    return Sample(*(statistics.median(values) for values in zip(*samples, strict=True)))
+def cost(sample: Sample, _: str) -> Sample:
+    return sample
 
 
 def row(name: str, samples: list[Sample], ratio: float | None = None, asked: str = "") -> None:
@@ -105,13 +60,13 @@ def heading(title: str, ratio: str) -> None:
 def processes(title: str, contenders: tuple[Contender, ...], rounds: int) -> dict:
     """Time whole processes; the first contender is the one that the others are compared with."""
     print(f"\n{title}: running")
-    samples = interleaved(installed(contenders), rounds)
+    samples = interleaved(contenders, rounds, cost)
     heading(title, "grampus÷")
     ours = samples.get(contenders[0].name)
     for contender in contenders:
         if theirs := samples.get(contender.name):
             ratio = middle(ours).wall / middle(theirs).wall if ours and theirs is not ours else None
-            asked = f"at most {contender.ratio_at_most}" if contender.ratio_at_most else ""
+            asked = f"at most {contender.ratio_asked}" if contender.ratio_asked else ""
             row(contender.name, theirs, ratio, asked)
     return samples
 
@@ -191,7 +146,9 @@ def coordinator(rounds: int) -> dict:
     folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     program = str(folder / "release" / "examples" / "thousand")
     core = str(min(os.sched_getaffinity(0)))
-    samples = interleaved([Contender("whole process", ("taskset", "--cpu-list", core, program))], rounds)
+    samples = interleaved(
+        [Contender("whole process", ("taskset", "--cpu-list", core, program))], rounds, cost
+    )
     for name, taken in samples.items():
         heading(title, "")
         row(name, taken, None, "under 2 s")

@@ -1,18 +1,17 @@
 """One rank of bench/ddp_lenet.py: trains LeNet-5 on its own rows, alone or with the others."""
 
-import gzip
 import os
 import platform
 import sys
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import numpy
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from idx import read_idx
 from rank_link import linked
 
 BATCH = 64
@@ -49,17 +48,10 @@ def made_rows(rank):
 
 def read_rows(folder, rank, world):
     """Return this rank's share of MNIST's training rows."""
-    images = _idx(folder, "train-images-idx3-ubyte")[rank::world][: BATCH * BATCHES]
-    labels = _idx(folder, "train-labels-idx1-ubyte")[rank::world][: BATCH * BATCHES]
+    images = read_idx(folder, "train-images-idx3-ubyte")[rank::world][: BATCH * BATCHES]
+    labels = read_idx(folder, "train-labels-idx1-ubyte")[rank::world][: BATCH * BATCHES]
     rows = torch.from_numpy(images.astype(numpy.float32)).div_(255).sub_(0.1307).div_(0.3081)
     return rows.unsqueeze(1), torch.from_numpy(labels.astype(numpy.int64))
-
-
-def _idx(folder, name):
-    plain, packed = Path(folder, name), Path(folder, f"{name}.gz")
-    data = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
-    shape = numpy.frombuffer(data, ">i4", data[3], offset=4)
-    return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * data[3]).reshape(shape)
 
 
 class Training:

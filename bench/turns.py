@@ -1,0 +1,69 @@
+"""Contenders that are whole fresh processes and take turns."""
+
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from harness import Failed, Sample, run, version
+
+CONTENDERS = Path(__file__).resolve().parent / "contenders"
+
+Figure = TypeVar("Figure")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row: what is run, which distribution it needs, and the ratio that is asked of Grampus."""
+
+    name: str
+    command: tuple[str, ...]
+    needs: str | None = None
+    ratio_asked: float | None = None
+
+
+def script(name: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, str(CONTENDERS / name), *arguments)
+
+
+def torchrun(procs: int, name: str, *arguments: str) -> tuple[str, ...]:
+    program = str(Path(sys.executable).with_name("torchrun"))
+    return (program, "--nproc-per-node", str(procs), str(CONTENDERS / name), *arguments)
+
+
+def installed(contenders: Sequence[Contender]) -> list[Contender]:
+    kept = []
+    for contender in contenders:
+        if contender.needs and not version(contender.needs):
+            print(f"  {contender.name}: left out, {contender.needs} is not installed")
+        else:
+            kept.append(contender)
+    return kept
+
+
+def interleaved(
+    contenders: Sequence[Contender], rounds: int, figure: Callable[[Sample, str], Figure]
+) -> dict[str, list[Figure]]:
+    """Run all that are installed in turns, after one round that is not counted.
+
+    A figure is made of a run's cost and of what it printed. Who fails is named and left out of the rest.
+    """
+    contenders = installed(contenders)
+    figures: dict[str, list[Figure]] = {contender.name: [] for contender in contenders}
+    for number in range(rounds + 1):
+        for contender in [one for one in contenders if one.name in figures]:
+            try:
+                made = figure(*run(contender.command))
+            except Failed as failure:
+                print(f"  {contender.name}: left out, {failure}")
+                del figures[contender.name]
+                continue
+            if number > 0:
+                figures[contender.name].append(made)
+    return figures
+
+
+def middle(samples: Sequence[Sample]) -> Sample:
+    return Sample(*(statistics.median(values) for values in zip(*samples, strict=True)))
