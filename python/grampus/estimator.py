@@ -35,6 +35,7 @@ _START: dict[str, Any] = {
     "step_in_epoch": 0,
     "step": 0,
     "loss_sum": 0.0,
+    "weight": 0.0,
     "rows": 0,
     "seconds": 0.0,
     "waited": 0.0,

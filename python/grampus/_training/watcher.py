@@ -72,7 +72,8 @@ class Watcher:
         self._fresh_meters()
         if job.saved is not None:
             self._go_on(job.saved)
-        self._model.epoch_begins()
+        if at["step_in_epoch"]:
+            self._model.epoch_begins()
         self._run.epoch, self._run.step = at["epoch"], at["step"]
         self._tell(
             kind="begin",

@@ -55,8 +55,10 @@ pub struct Position {
     pub step_in_epoch: u64,
     /// Steps done in all.
     pub step: u64,
-    /// Sum over the rows of this epoch of their loss.
+    /// Sum over the batches of this epoch of loss times weight.
     pub loss_sum: f64,
+    /// Sum of their weights.
+    pub weight: f64,
     /// Rows done in this epoch.
     pub rows: u64,
     /// Seconds spent on this epoch.

@@ -133,7 +133,8 @@ impl<B, E> Run<'_, B, E> {
         self.at.step += 1;
         self.at.step_in_epoch += 1;
         self.at.rows += total.rows;
-        self.at.loss_sum += loss * total.rows as f64;
+        self.at.loss_sum += loss * total.weight;
+        self.at.weight += total.weight;
         Ok(Some(loss))
     }
 
@@ -212,7 +213,7 @@ impl<B, E> Run<'_, B, E> {
         let per = |sum: f64, count: f64| if count > 0.0 { sum / count } else { f64::NAN };
         let mut record = Record::default();
         record.add("epoch", (at.epoch + 1) as f64);
-        record.add("loss", per(at.loss_sum, at.rows as f64));
+        record.add("loss", per(at.loss_sum, at.weight));
         record.add("samples", at.rows as f64);
         record.add("steps", at.step_in_epoch as f64);
         record.add("seconds", at.seconds);

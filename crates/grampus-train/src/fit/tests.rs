@@ -229,6 +229,7 @@ fn a_run_goes_on_within_an_epoch_and_keeps_what_was_counted() {
         step_in_epoch: 2,
         step: 2,
         loss_sum: 8.0,
+        weight: 8.0,
         rows: 8,
         seconds: 1.0,
         waited: 0.5,
