@@ -22,6 +22,11 @@ GONE_WITHIN = 3.0
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch):
     """A private runtime folder, whose name marks every process of the test; empty at the end."""
+    yield from private_runtime(monkeypatch)
+
+
+def private_runtime(monkeypatch):
+    """What `runtime` does: also for files whose tests share a cluster, and so a runtime folder."""
     # Short: a socket's path holds 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="gp-", dir="/tmp"))
     temporary = folder / "tmp"

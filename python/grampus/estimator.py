@@ -176,7 +176,7 @@ class Estimator:
         found = self._found(resume, where, model_dir) if resume else None
         if found is not None:
             layout = self._adopted(found)
-        self._warn_of_empty_lanes(batch_size, layout)
+        workers = min(workers, layout.lanes)
         folder = run_folder(model_dir)
         validation = None
         if validation_data is not None:
@@ -436,13 +436,6 @@ class Estimator:
         for reason in reasons:
             warnings.warn(f"a newer checkpoint was passed over: {reason}", stacklevel=3)
         return found
-
-    def _warn_of_empty_lanes(self, batch_size: int | None, layout: Layout) -> None:
-        if batch_size is not None and check_size(batch_size, "batch_size") < layout.lanes:
-            warnings.warn(
-                f"batch_size={int(batch_size)} leaves some of {layout.lanes} lanes without rows: they wait",
-                stacklevel=3,
-            )
 
     def _spec(self) -> Spec:
         params = self._params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,7 +50,16 @@ class _Present:
 
     def __init__(self) -> None:
         self.lane = Lane(0, 1)
-        self.asked = False
+        # Shared with processes that are forked to read, as those of a loader are.
+        self._asked = mmap.mmap(-1, 1)
+
+    @property
+    def asked(self) -> bool:
+        return self._asked[0] == 1
+
+    @asked.setter
+    def asked(self, asked: bool) -> None:
+        self._asked[0] = int(asked)
 
 
 _present = _Present()

@@ -108,6 +108,6 @@ def predict(job: Pass) -> list[tuple[int, int, Any]]:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
         with model.evaluating():
             return [
-                (batch.rows[0], rows, model.predict(lane, batch))
+                (batch.first, rows, model.predict(lane, batch))
                 for lane, rows, _, batch in parts(feed, model)
             ]

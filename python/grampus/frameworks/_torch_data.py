@@ -110,10 +110,10 @@ def _same(batch: Any) -> Any:
 class Dataset:
     """A map-style data set, read by a loader's processes where it has some."""
 
-    def __init__(self, dataset: Any, shuffled: bool, seed: int, loader: Any = None) -> None:
-        """`loader` says how to read it."""
+    def __init__(self, dataset: Any, training: bool, seed: int, loader: Any = None) -> None:
+        """`loader` says how to read it; who does not train reads in order."""
         self._dataset = dataset
-        self._shuffled = shuffled
+        self._training = training
         self._seed = seed
         self._loader = loader
         self._known: tuple[int, Places] | None = None
@@ -127,19 +127,20 @@ class Dataset:
     def _chosen(self, epoch: int) -> Places:
         loader = self._loader
         if loader is None:
-            return Places(len(self._dataset), self._shuffled)
-        if type(loader.batch_sampler) not in (torch_data.BatchSampler, type(None)):
+            return Places(len(self._dataset), self._training)
+        if type(loader.batch_sampler) is not torch_data.BatchSampler:
             batches = [list(batch) for batch in self._drawn(loader.batch_sampler, epoch)]
-            return Places(sum(map(len, batches)), batches=batches)
-        sampler, drop = loader.sampler, bool(loader.drop_last)
+            return Places(sum(map(len, batches)), batches=[batch for batch in batches if batch])
+        # A loader that was given a sampler of batches does not know the sampler within.
+        sampler, drop = loader.batch_sampler.sampler, bool(loader.batch_sampler.drop_last)
         kind = type(sampler)
         if kind is torch_data.SequentialSampler:
             return Places(len(self._dataset), False, drop_last=drop)
         if kind is torch_data.DistributedSampler:
             # Sharing out is done here, for any number of workers.
-            return Places(len(self._dataset), bool(sampler.shuffle), drop_last=drop)
+            return Places(len(self._dataset), self._training and bool(sampler.shuffle), drop_last=drop)
         if kind is torch_data.RandomSampler and not sampler.replacement and sampler._num_samples is None:
-            return Places(len(self._dataset), True, drop_last=drop)
+            return Places(len(self._dataset), self._training, drop_last=drop)
         chosen = [int(row) for row in self._drawn(sampler, epoch)]
         return Places(len(chosen), chosen=chosen, drop_last=drop)
 
@@ -185,18 +186,22 @@ class Rows:
         self._dataset = dataset
         self._loader = loader
         self.batched = loader is not None and loader.batch_size is None
+        self.drop_last = loader is not None and bool(loader.drop_last)
 
     def rows(self, epoch: int) -> Iterator[Any]:
         """All rows of an epoch."""
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(epoch)
         loader = self._loader
-        if loader is None or loader.num_workers == 0:
+        if loader is None:
             return iter(self._dataset)
+        collate = loader.collate_fn if self.batched else _same
+        if loader.num_workers == 0:
+            return map(collate, self._dataset)
         again = torch_data.DataLoader(
             self._dataset,
             batch_size=None,
-            collate_fn=_same,
+            collate_fn=collate,
             num_workers=loader.num_workers,
             worker_init_fn=loader.worker_init_fn,
             multiprocessing_context=loader.multiprocessing_context,

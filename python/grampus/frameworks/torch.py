@@ -44,8 +44,8 @@ class Model:
         self.lanes = lanes
         self._threads = torch.get_num_threads()
         torch.set_num_threads(lanes.threads)
-        self.module, self.optimizer, self.scheduler = creator.in_turn(lanes, lambda: self._make(training))
-        self.loss = _make_loss(spec)
+        made = creator.in_turn(lanes, lambda: self._make(training))
+        self.module, self.optimizer, self.scheduler, self.loss = made
         self._needed = _needed(self.module)
         if state is not None:
             _torch_state.load(self, state)
@@ -60,15 +60,17 @@ class Model:
         self._trained: list[int] = []
         self._generator = torch.default_generator
 
-    def _make(self, training: bool) -> tuple[Any, Any, Any]:
+    def _make(self, training: bool) -> tuple[Any, Any, Any, Any]:
         spec, seed = self.spec, self.lanes.seed
         creator.seed_all(creator.make_seed(seed, 0))
         module = _make_module(spec)
+        creator.seed_all(creator.make_seed(seed, 3))
+        loss = _make_loss(spec)
         if not training:
-            return module, None, None
+            return module, None, None, loss
         creator.seed_all(creator.make_seed(seed, 1))
         optimizer = _make_optimizer(spec, module)
-        return module, optimizer, _make_scheduler(spec, optimizer)
+        return module, optimizer, _make_scheduler(spec, optimizer), loss
 
     def close(self) -> None:
         """Leave the process as it was."""
@@ -235,7 +237,7 @@ class Model:
             _note(error, lane, len(part.rows), part)
             raise
         for meter in meters.values():
-            meter.update(_judged(output), target, part.rows)
+            meter.update(_judged(output), target, range(part.first, part.first + len(part.rows)))
         return float(loss.item())
 
     def predict(self, lane: int, part: Batch) -> Any:
@@ -288,11 +290,11 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     size = _batch_size(data, loader)
     weigh = spec.loss_weight if training else None
     if loader is not None:
-        value = loader.dataset
+        return _loaded(loader, lanes, size, weigh, training)
     if isinstance(value, torch_data.IterableDataset):
-        return StreamFeed(_torch_data.Rows(value, loader), lanes, size, weigh)
+        return StreamFeed(_torch_data.Rows(value), lanes, size, weigh)
     if isinstance(value, Mapping) or hasattr(value, "columns"):
-        arrays = _selected(value, data, training)
+        arrays = _selected(value, data)
         return TableFeed(_torch_data.Arrays(arrays, shuffled=training), lanes, size, weigh)
     if (
         isinstance(value, torch.Tensor)
@@ -301,30 +303,34 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     ):
         return TableFeed(_torch_data.Arrays(value, shuffled=training), lanes, size, weigh)
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
-        if loader is not None and loader.batch_size is None and loader.batch_sampler is None:
-            raise ValueError("the loader has batch_size=None over a map-style data set: give it a batch_size")
-        table = _torch_data.Dataset(value, training, lanes.seed, loader)
-        return TableFeed(table, lanes, size, weigh)
+        return TableFeed(_torch_data.Dataset(value, training, lanes.seed), lanes, size, weigh)
     raise TypeError(
         f"a {type(value).__name__} is no data: pass arrays as {{'x': …, 'y': …}}, a Dataset, a DataLoader, "
         "or a function that returns one of these"
     )
 
 
-def _selected(value: Any, data: Data, training: bool) -> Any:
+def _loaded(
+    loader: Any, lanes: Lanes, size: int, weigh: Callable[[Any], float] | None, training: bool
+) -> TableFeed | StreamFeed:
+    if isinstance(loader.dataset, torch_data.IterableDataset):
+        return StreamFeed(_torch_data.Rows(loader.dataset, loader), lanes, size, weigh)
+    if loader.batch_sampler is None:
+        raise ValueError("the loader has batch_size=None over a map-style data set: give it a batch_size")
+    table = _torch_data.Dataset(loader.dataset, training, lanes.seed, loader)
+    return TableFeed(table, lanes, size, weigh)
+
+
+def _selected(value: Any, data: Data) -> Any:
     """The columns that were asked for."""
     if data.feature_cols is None:
         if hasattr(value, "columns"):
             raise ValueError("a data frame needs feature_cols, and for training label_cols")
         return dict(value)
     chosen = {"x": _torch_data.columns(value, data.feature_cols, "feature_cols")}
-    if data.label_cols is not None and (training or all(name in value for name in _names(data.label_cols))):
+    if data.label_cols is not None:
         chosen["y"] = _torch_data.columns(value, data.label_cols, "label_cols")
     return chosen
-
-
-def _names(columns: Any) -> list[str]:
-    return [columns] if isinstance(columns, str) else list(columns)
 
 
 def _batch_size(data: Data, loader: Any) -> int:
@@ -422,6 +428,9 @@ def _make_loss(spec: Spec) -> Callable[..., Any] | None:
             f"loss is a {type(loss).__name__}: pass a module, a function f(output, target) or f(config)"
         )
     bounds = creator.required(loss)
+    if bounds is not None and bounds[0] > 2:
+        name = getattr(loss, "__qualname__", repr(loss))
+        raise TypeError(f"the loss {name} needs {bounds[0]} arguments: write it as f(output, target) or f(config)")
     if bounds is None or bounds[0] >= 2 or bounds[1] >= 2:
         return loss  # type: ignore[no-any-return]
     return creator.call(loss, "loss creator", "f(config)", spec.config)  # type: ignore[no-any-return]
