@@ -33,7 +33,7 @@ def scratch(tmp_path, monkeypatch):
 
 
 class Seen(nn.Module):
-    """A model of one weight, that is 1, and writes the first value of each row to a file: a line for each batch."""
+    """A model of one weight that writes the first value of each row to a file, a line for each batch."""
 
     def __init__(self, config):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Data in all forms: every row is trained once an epoch, whatever holds the rows and however many workers read."""
+"""Data in all forms: every row is trained once an epoch, whatever holds it and however many workers read."""
 
 import functools
 import os
@@ -11,8 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from estimators import Rows, RowsTogether, Stream, StreamOfLane, lines, note, numbers, seeing, values
-from estimators import runtime, scratch  # noqa: F401 - fixtures
+from estimators import (  # noqa: F401 - fixtures
+    Rows,
+    RowsTogether,
+    Stream,
+    StreamOfLane,
+    lines,
+    note,
+    numbers,
+    runtime,
+    scratch,
+    seeing,
+    values,
+)
 from torch import nn
 from torch.utils import data as torch_data
 from torch.utils.data import DataLoader, TensorDataset
@@ -40,7 +51,9 @@ FORMS = {
     "data set": Rows,
     "data set of batches": RowsTogether,
     "loader": lambda count: DataLoader(Rows(count), batch_size=4),
-    "loader of tensors": lambda count: DataLoader(TensorDataset(numbers(count), numbers(count)), batch_size=4),
+    "loader of tensors": lambda count: DataLoader(
+        TensorDataset(numbers(count), numbers(count)), batch_size=4
+    ),
     "loader of a list": lambda count: DataLoader([Rows(count)[row] for row in range(count)], batch_size=4),
     "loader that shuffles": lambda count: DataLoader(Rows(count), batch_size=4, shuffle=True),
     "loader with processes": lambda count: DataLoader(Rows(count), batch_size=4, num_workers=2),
@@ -96,7 +109,9 @@ class TwoInTwoOut(nn.Module):
 
 
 def both(outputs, targets):
-    return sum(nn.functional.mse_loss(output, target) for output, target in zip(outputs, targets, strict=True))
+    return sum(
+        nn.functional.mse_loss(output, target) for output, target in zip(outputs, targets, strict=True)
+    )
 
 
 @pytest.mark.parametrize("kind", ["tuple", "list", "dict", "columns", "loader"])
@@ -325,7 +340,7 @@ def test_no_rows(form, tmp_path):
 
 
 def test_fewer_rows_than_the_only_batch_that_is_not_dropped(tmp_path):
-    with pytest.raises(ValueError, match="no rows to train on.*drop_last"):
+    with pytest.raises(ValueError, match=r"no rows to train on.*drop_last"):
         seeing(tmp_path, workers=2).fit(DataLoader(Rows(3), batch_size=4, drop_last=True))
 
 

@@ -14,6 +14,7 @@ from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Spec
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
+    check_seed,
     check_size,
     ends,
     parted,
@@ -176,7 +177,6 @@ class Estimator:
         found = self._found(resume, where, model_dir) if resume else None
         if found is not None:
             layout = self._adopted(found)
-        workers = min(workers, layout.lanes)
         folder = run_folder(model_dir)
         validation = None
         if validation_data is not None:
@@ -464,6 +464,8 @@ class Estimator:
         for name in ("workers", "lanes", "threads_per_lane"):
             if params[name] is not None:
                 check_size(params[name], name)
+        if params["seed"] is not None:
+            check_seed(params["seed"])
         if params["scheduler_step_freq"] not in ("batch", "epoch"):
             raise ValueError(
                 f"scheduler_step_freq must be 'batch' or 'epoch', it is {params['scheduler_step_freq']!r}"

@@ -25,7 +25,7 @@ class Ask(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows as the framework takes them, which they are, and the place of the first among all that are read."""
+    """Rows as the framework takes them, which they are, and the place of the first in the order of reading."""
 
     rows: Any
     values: Any
@@ -223,8 +223,8 @@ class StreamFeed:
     def _begun(self, epoch: int, lane: int) -> tuple[Iterator[Any], bool]:
         """The rows of an epoch, and whether they are those of the lane alone.
 
-        That shows when the first is read, so all lanes begin with equal random numbers: a stream that is read whole
-        must be the same to all workers.
+        That shows when the first is read, so all lanes begin with equal random numbers: a stream that is read
+        whole must be the same to all workers.
         """
         self._seed(epoch, 0, 0)
         with reading(lane, self._lanes.total) as present:

@@ -96,7 +96,10 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
         loss += lane_loss
         count += lane_rows
     answer: dict[str, Any] = {"loss": loss / count if count else float("nan")}
-    answer |= metering.values(model.spec.metrics, [states for _, states in by_lane.values()])
+    # One worker computes them for all: functions of the user may take long, and need not always say the same.
+    if lanes.group.rank == 0:
+        answer |= metering.values(model.spec.metrics, [states for _, states in by_lane.values()])
+    answer = pickle.loads(lanes.group._native.gather_bytes(pickle.dumps(answer))[0])
     answer["num_samples"] = count
     return answer
 
@@ -108,6 +111,5 @@ def predict(job: Pass) -> list[tuple[int, int, Any]]:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
         with model.evaluating():
             return [
-                (batch.first, rows, model.predict(lane, batch))
-                for lane, rows, _, batch in parts(feed, model)
+                (batch.first, rows, model.predict(lane, batch)) for lane, rows, _, batch in parts(feed, model)
             ]

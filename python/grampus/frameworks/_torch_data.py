@@ -35,7 +35,22 @@ def leaves(tree: Tree) -> list[Any]:
     return found
 
 
-def tensor(array: Any) -> Any:
+def placed(tree: Tree, place: str = "") -> list[tuple[str, Any]]:
+    """All leaves of a tree, in order, with the way to each.
+
+    >>> placed({"x": [1, 2], "y": 3})
+    [('x[0]', 1), ('x[1]', 2), ('y', 3)]
+    """
+    if isinstance(tree, Mapping):
+        parts = [(f"{place}[{name!r}]" if place else str(name), part) for name, part in tree.items()]
+    elif isinstance(tree, list | tuple):
+        parts = [(f"{place}[{number}]", part) for number, part in enumerate(tree)]
+    else:
+        return [(place or "the data", tree)]
+    return [found for name, part in parts for found in placed(part, name)]
+
+
+def tensor(array: Any, place: str) -> Any:
     """An array of whatever library as a tensor, without a copy where it can be."""
     if isinstance(array, torch.Tensor):
         return array
@@ -43,7 +58,9 @@ def tensor(array: Any) -> Any:
 
     array = np.asarray(array)
     if array.dtype.kind not in "fiubc":
-        raise TypeError(f"an array of {array.dtype} cannot become a tensor: make it numbers first")
+        raise TypeError(
+            f"{place} is an array of {array.dtype}, which cannot become a tensor: make it numbers first"
+        )
     if not array.flags.writeable or not array.flags.c_contiguous or array.dtype.byteorder == ">":
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     return torch.from_numpy(array)
@@ -54,11 +71,15 @@ class Arrays:
 
     def __init__(self, tree: Tree, shuffled: bool) -> None:
         """All arrays must have equally many rows."""
-        self._tree = mapped(tensor, tree)
+        places = iter([place for place, _ in placed(tree)])
+        self._tree = mapped(lambda leaf: tensor(leaf, next(places)), tree)
         counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self._tree)}
         if len(counts) != 1 or -1 in counts:
-            shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves(self._tree))
-            raise ValueError(f"the arrays differ in their number of rows (shapes {shapes or 'none'})")
+            shapes = ", ".join(f"{place} {tuple(leaf.shape)}" for place, leaf in placed(self._tree))
+            raise ValueError(
+                f"the arrays differ in their number of rows: {shapes or 'there are none'}; the first axis of "
+                "each must count the rows"
+            )
         self._places = Places(counts.pop(), shuffled)
 
     def places(self, epoch: int) -> Places:  # noqa: ARG002 - a table is asked for each epoch
@@ -233,7 +254,7 @@ def columns(data: Mapping[str, Any], names: Sequence[str] | None, what: str) -> 
     if missing:
         have = ", ".join(map(repr, data))
         raise KeyError(f"{what} names {missing[0]!r}, which is not there: there are {have}")
-    found = tuple(data[name] for name in wanted)
+    found = tuple(tensor(data[name], f"column {name!r}") for name in wanted)
     return found[0] if len(found) == 1 else found
 
 

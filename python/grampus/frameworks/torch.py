@@ -180,13 +180,12 @@ class Model:
         else:
             loss = self.loss(output, target)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            what = (
-                f"a tensor of shape {tuple(loss.shape)}"
-                if isinstance(loss, torch.Tensor)
-                else repr(type(loss))
-            )
+            what = type(loss).__name__
+            if isinstance(loss, torch.Tensor):
+                what = f"tensor of shape {tuple(loss.shape)}"
             raise ValueError(
-                f"the loss is {what}, not one number: reduce it, for example with reduction='mean'"
+                f"the loss is a {what}, not a tensor of one number: reduce it, for example with "
+                "reduction='mean'"
             )
         return loss, output, target
 
@@ -248,11 +247,12 @@ class Model:
                 if self.device.type != "cpu":
                     values = _torch_data.mapped(self._moved, values)
                 positional, named, _ = self._split(values, predicting=True)
-                output = self.module(*positional, **named)
+                output = _plain(self.module(*positional, **named))
+                _check_rows(output, len(part.rows))
         except Exception as error:
             _note(error, lane, len(part.rows), part)
             raise
-        return _torch_data.mapped(packed, _plain(output))
+        return _torch_data.mapped(packed, output)
 
 
 take = _torch_state.take
@@ -369,7 +369,10 @@ def _make_module(spec: Spec) -> Any:
 def _make_optimizer(spec: Spec, module: Any) -> Any:
     optimizer = spec.optimizer
     if isinstance(optimizer, str):
-        optimizer = _named_optimizer(optimizer, module, spec.config)
+        optimizer = _named_optimizer(optimizer)
+    if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
+        settings = inspect.signature(optimizer).parameters.keys() & spec.config.keys()
+        optimizer = optimizer(module.parameters(), **{name: spec.config[name] for name in settings})
     elif not isinstance(optimizer, torch.optim.Optimizer):
         if not callable(optimizer):
             raise TypeError(
@@ -390,7 +393,7 @@ def _make_optimizer(spec: Spec, module: Any) -> Any:
     return optimizer
 
 
-def _named_optimizer(name: str, module: Any, config: dict[str, Any]) -> Any:
+def _named_optimizer(name: str) -> Any:
     known: dict[str, Any] = {
         kind.__name__.lower(): kind
         for kind in vars(torch.optim).values()
@@ -401,17 +404,25 @@ def _named_optimizer(name: str, module: Any, config: dict[str, Any]) -> Any:
     kind = known.get(name.lower())
     if kind is None:
         raise ValueError(f"there is no optimizer {name!r}: use one of {', '.join(sorted(known))}")
-    settings = {key: config[key] for key in inspect.signature(kind).parameters if key in config}
-    return kind(module.parameters(), **settings)
+    return kind
 
 
 def _make_scheduler(spec: Spec, optimizer: Any) -> Any:
     scheduler = spec.scheduler
-    if scheduler is not None and not hasattr(scheduler, "step"):
+    if scheduler is None:
+        return None
+    if not hasattr(scheduler, "step"):
+        if not callable(scheduler):
+            raise TypeError(
+                f"scheduler is a {type(scheduler).__name__}: pass a torch scheduler or a function "
+                "f(optimizer, config)"
+            )
         scheduler = creator.call(
             scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config
         )
-    if scheduler is not None and getattr(scheduler, "optimizer", optimizer) is not optimizer:
+    if not hasattr(scheduler, "step"):
+        raise TypeError(f"the scheduler creator returned a {type(scheduler).__name__}, not a torch scheduler")
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise ValueError("the scheduler was built for another optimizer: build it from this one")
     return scheduler
 
@@ -430,10 +441,15 @@ def _make_loss(spec: Spec) -> Callable[..., Any] | None:
     bounds = creator.required(loss)
     if bounds is not None and bounds[0] > 2:
         name = getattr(loss, "__qualname__", repr(loss))
-        raise TypeError(f"the loss {name} needs {bounds[0]} arguments: write it as f(output, target) or f(config)")
+        raise TypeError(
+            f"the loss {name} needs {bounds[0]} arguments: write it as f(output, target) or f(config)"
+        )
     if bounds is None or bounds[0] >= 2 or bounds[1] >= 2:
         return loss  # type: ignore[no-any-return]
-    return creator.call(loss, "loss creator", "f(config)", spec.config)  # type: ignore[no-any-return]
+    made = creator.call(loss, "loss creator", "f(config)", spec.config)
+    if not callable(made):
+        raise TypeError(f"the loss creator returned a {type(made).__name__}, not a module or a function")
+    return made  # type: ignore[no-any-return]
 
 
 def _needed(module: Any) -> int:
@@ -452,8 +468,21 @@ def _own_loss(output: Any) -> Any:
 
 
 def _plain(output: Any) -> Any:
-    """Outputs that are ordered dicts of tensors, as those of transformers, without their class."""
-    return dict(output) if isinstance(output, Mapping) else output
+    """Outputs that are dicts, as those of transformers, without their class and the loss of the batch."""
+    if not isinstance(output, Mapping):
+        return output
+    return {name: value for name, value in output.items() if name != "loss"}
+
+
+def _check_rows(output: Any, rows: int) -> None:
+    for leaf in _torch_data.leaves(output):
+        # The output for a single row may have lost its first axis.
+        found = rows if not isinstance(leaf, torch.Tensor) else len(leaf) if leaf.dim() else 1
+        if found != rows:
+            raise ValueError(
+                f"the model's output has {found} {'row' if found == 1 else 'rows'} for a batch of {rows}: let "
+                "it return one for each"
+            )
 
 
 def _judged(output: Any) -> Any:
