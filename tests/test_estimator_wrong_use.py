@@ -243,7 +243,7 @@ def test_labels_of_the_wrong_type():
         est.fit({"x": numbers(8), "y": torch.zeros(8, dtype=torch.int32)}, batch_size=8)
     printed = "".join(traceback.format_exception(caught.value))
     assert "but got Int" in str(caught.value)
-    assert "grampus: in lane 0, a batch of 4 rows (float32 [4, 1], int32 [4])" in printed
+    assert re.search(r"grampus: in lane \d, a batch of 4 rows \(float32 \[4, 1\], int32 \[4\]\)", printed)
     assert "cross_entropy" in printed
 
 

@@ -25,7 +25,7 @@ class Ask(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows as the framework takes them, which they are, and the place of the first in the order of reading."""
+    """Rows as the framework takes them, which they are, and the place of the first among all."""
 
     rows: Any
     values: Any
@@ -228,7 +228,7 @@ class StreamFeed:
         """
         self._seed(epoch, 0, 0)
         with reading(lane, self._lanes.total) as present:
-            present.asked = False
+            present.forget()
             rows = iter(self._stream.rows(epoch))
             if self._stream.batched:
                 # A step without rows would be taken for the end.

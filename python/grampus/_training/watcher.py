@@ -161,8 +161,8 @@ class Watcher:
         record = _tidy(record)
         if not record["samples"]:
             raise ValueError(
-                f"there were no rows to train on in epoch {epoch}: the data is empty, or makes less than one batch "
-                "of a loader with drop_last=True"
+                f"there were no rows to train on in epoch {epoch}: the data is empty, or makes less than "
+                "one batch of a loader with drop_last=True"
             )
         run = self._run
         run.epoch, run.step, run.record, run.logged = epoch, step, record, {}

@@ -371,8 +371,9 @@ def _make_optimizer(spec: Spec, module: Any) -> Any:
     if isinstance(optimizer, str):
         optimizer = _named_optimizer(optimizer)
     if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
-        settings = inspect.signature(optimizer).parameters.keys() & spec.config.keys()
-        optimizer = optimizer(module.parameters(), **{name: spec.config[name] for name in settings})
+        kind: Any = optimizer
+        settings = inspect.signature(kind).parameters.keys() & spec.config.keys()
+        optimizer = kind(module.parameters(), **{name: spec.config[name] for name in settings})
     elif not isinstance(optimizer, torch.optim.Optimizer):
         if not callable(optimizer):
             raise TypeError(
@@ -449,7 +450,7 @@ def _make_loss(spec: Spec) -> Callable[..., Any] | None:
     made = creator.call(loss, "loss creator", "f(config)", spec.config)
     if not callable(made):
         raise TypeError(f"the loss creator returned a {type(made).__name__}, not a module or a function")
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _needed(module: Any) -> int:
@@ -480,8 +481,8 @@ def _check_rows(output: Any, rows: int) -> None:
         found = rows if not isinstance(leaf, torch.Tensor) else len(leaf) if leaf.dim() else 1
         if found != rows:
             raise ValueError(
-                f"the model's output has {found} {'row' if found == 1 else 'rows'} for a batch of {rows}: let "
-                "it return one for each"
+                f"the model's output has {found} {'row' if found == 1 else 'rows'} for a batch of {rows}: "
+                "let it return one for each"
             )
 
 
