@@ -225,6 +225,17 @@ def test_a_loss_that_is_no_number_is_warned_of():
         estimator().fit(DataLoader(HasHole(16), batch_size=8))
 
 
+def test_a_loss_that_stays_no_number_is_warned_of_once_an_epoch():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator(workers=1).fit(DataLoader(HasHole(64), batch_size=8), epochs=2)
+    words = [str(warning.message) for warning in caught if "the loss is nan" in str(warning.message)]
+    assert [re.search(r"epoch \d, step \d", text)[0] for text in words] == [
+        "epoch 1, step 2",
+        "epoch 2, step 1",
+    ]
+
+
 def test_a_loss_that_is_no_number_can_end_the_run():
     refused(
         FloatingPointError,
@@ -294,6 +305,25 @@ def test_an_exception_of_a_creator_or_a_data_set():
     for processes in (0, 2):
         with pytest.raises(ArithmeticError, match="row"):
             estimator().fit(DataLoader(Broken(8), batch_size=4, num_workers=processes))
+
+
+class FailsLate(Rows):
+    def __getitem__(self, row):
+        if row == 200:
+            raise ArithmeticError("row 200")
+        return super().__getitem__(row)
+
+
+def test_an_exception_while_processes_of_a_loader_read():
+    """They end with the run; the end of this file finds nothing that they left."""
+    est = estimator(model=lambda config: FailsOnOne(1, 1), workers=1)
+    for call in (est.fit, est.evaluate, est.predict):
+        with pytest.raises(OwnError):
+            call(DataLoader(Rows(300), batch_size=6, num_workers=2))
+    with pytest.raises(ArithmeticError, match="row 200"):
+        estimator(workers=1, config={"lr": 0.0}).fit(DataLoader(FailsLate(300), batch_size=6, num_workers=2))
+    history = estimator().fit(DataLoader(Rows(300), batch_size=6, num_workers=2), max_steps=3)
+    assert history.reason == "max_steps=3 steps done"
 
 
 # Data

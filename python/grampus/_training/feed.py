@@ -94,6 +94,10 @@ class TableFeed:
         """The next batch; nothing at the end of the epoch."""
         return next(self._batches, None)
 
+    def close(self) -> None:
+        """Let go of all that reads, such as processes."""
+        self._batches = iter(())
+
     def _answers(self, plan: _Plan, steps: range) -> Iterator[Answer]:
         asked: deque[tuple[int, int, list[tuple[int, int, Ask | None]]]] = deque()
         ready: deque[Any] = deque()
@@ -239,6 +243,10 @@ class StreamFeed:
     def next(self) -> Answer | None:
         """The next batch; nothing at the end of the epoch."""
         return next(self._batches, None)
+
+    def close(self) -> None:
+        """Let go of all that reads, such as processes."""
+        self._batches = iter(())
 
     def _shared(self, rows: Iterator[Any], epoch: int, step: int) -> Iterator[Answer]:
         lanes, stream, first = self._lanes, self._stream, 0

@@ -63,6 +63,8 @@ class Watcher:
         self._begins_steps = self._leads and any(_overrides(c, "on_step_begin") for c in self.callbacks)
         self._metrics = metering.trainable(job.spec.metrics)
         self._store = saved.Store(job) if job.saving is not None and self._leads else None
+        # The last epoch in which a loss was no number.
+        self._odd_epoch: int | None = None
         # Asked for once, by every worker: a sampler may keep a state.
         self._samples = feed.samples(0)
 
@@ -262,7 +264,11 @@ class Watcher:
             text = f"the loss is {value} {where}, lane {lane}: rows {_listed(rows)}"
             if self._job.stop_on_nan:
                 raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
-            self._note(text)
+            # One bad step spoils the weights, and so all steps after it.
+            if self._odd_epoch != epoch:
+                self._note(text)
+        if odd:
+            self._odd_epoch = epoch
         if not odd and self._job.stop_on_nan and self._group.size == 1:
             raise FloatingPointError(f"the loss is {loss} {where}")
 

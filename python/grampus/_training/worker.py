@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 def fit(job: Fit) -> dict[str, Any]:
     """Train; every worker says who it is, the first one also what came out."""
     lanes, framework = _begin(job.spec, job.layout)
-    with closing(framework.Model(job.spec, lanes, job.state, training=True)) as model:
-        feed = framework.feed(job.data, lanes, job.spec, training=True)
+    with (
+        closing(framework.Model(job.spec, lanes, job.state, training=True)) as model,
+        closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,
+    ):
         validation = None
         if job.validation is not None:
             validation = framework.feed(job.validation, lanes, job.spec, training=False)
@@ -83,7 +85,7 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
     lanes = model.lanes
     meters = {lane: metering.meters(model.spec.metrics) for lane in lanes.mine}
     sums = {lane: [0.0, 0] for lane in lanes.mine}
-    with model.evaluating():
+    with closing(feed), model.evaluating():
         for lane, rows, _, batch in parts(feed, model):
             sums[lane][0] += model.evaluate(lane, batch, meters[lane]) * rows
             sums[lane][1] += rows
@@ -109,7 +111,7 @@ def predict(job: Pass) -> list[tuple[int, int, Any]]:
     lanes, framework = _begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
-        with model.evaluating():
+        with closing(feed), model.evaluating():
             return [
                 (batch.first, rows, model.predict(lane, batch)) for lane, rows, _, batch in parts(feed, model)
             ]

@@ -128,6 +128,29 @@ def _same(batch: Any) -> Any:
     return batch
 
 
+def _in_processes(
+    loader: Any, dataset: Any, collate: Callable[[Any], Any], sampler: _Asks | None = None
+) -> Iterator[Any]:
+    """Read in as many processes, and of the same kind, as a loader does."""
+    again = torch_data.DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=sampler,
+        collate_fn=collate,
+        num_workers=loader.num_workers,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
+        timeout=loader.timeout,
+    )
+    found: Any = iter(again)
+    try:
+        yield from found
+    finally:
+        # An exception on its way out holds on to the iterator, and so would keep the processes.
+        found._shutdown_workers()
+
+
 class Dataset:
     """A map-style data set, read by a loader's processes where it has some."""
 
@@ -185,18 +208,7 @@ class Dataset:
         seeded = _Seeded(self._dataset, collate)
         if loader is None or loader.num_workers == 0:
             return map(seeded.__getitem__, asks)
-        again = torch_data.DataLoader(
-            seeded,
-            batch_size=None,
-            sampler=_Asks(asks),
-            collate_fn=_same,
-            num_workers=loader.num_workers,
-            worker_init_fn=loader.worker_init_fn,
-            multiprocessing_context=loader.multiprocessing_context,
-            prefetch_factor=loader.prefetch_factor,
-            timeout=loader.timeout,
-        )
-        return iter(again)
+        return _in_processes(loader, seeded, _same, _Asks(asks))
 
 
 class Rows:
@@ -219,17 +231,7 @@ class Rows:
         collate = loader.collate_fn if self.batched else _same
         if loader.num_workers == 0:
             return map(collate, self._dataset)
-        again = torch_data.DataLoader(
-            self._dataset,
-            batch_size=None,
-            collate_fn=collate,
-            num_workers=loader.num_workers,
-            worker_init_fn=loader.worker_init_fn,
-            multiprocessing_context=loader.multiprocessing_context,
-            prefetch_factor=loader.prefetch_factor,
-            timeout=loader.timeout,
-        )
-        return iter(again)
+        return _in_processes(loader, self._dataset, collate)
 
     def collate(self, rows: list[Any]) -> Any:
         """Rows as one batch."""
