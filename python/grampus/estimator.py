@@ -118,8 +118,8 @@ class Estimator:
         Args:
             model: a module, its class, or a function `f(config)` that returns one. Functions and classes are
                 called on every worker, seeded alike; all begin with the weights of the first.
-            optimizer: a torch optimizer of that module, a function `f(model, config)`, or a name such as
-                "adam", whose settings (`lr`, …) are taken from `config`.
+            optimizer: a torch optimizer of that module, a function `f(model, config)`, or a class or a name
+                such as "adam", whose settings (`lr`, …) are taken from `config`.
             loss: a module, its class, a function `f(output, target)`, or a function `f(config)` that returns
                 one of these; `None` where the model's output has a `loss` of its own.
             metrics: see `grampus.metrics`: measured on the rows of each epoch, on validation data, and by
@@ -239,7 +239,7 @@ class Estimator:
     ) -> Any:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
-        A data frame comes back with a column `prediction`.
+        A data frame comes back with a column `prediction`, or one for each output of the model.
         """
         answers = self._pass(worker.predict, data, batch_size, feature_cols, None)
         parts = sorted((part for answer in answers for part in answer), key=lambda part: part[0])
