@@ -14,6 +14,7 @@ from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Spec
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
+    check_seed,
     check_size,
     ends,
     parted,
@@ -118,8 +119,8 @@ class Estimator:
         Args:
             model: a module, its class, or a function `f(config)` that returns one. Functions and classes are
                 called on every worker, seeded alike; all begin with the weights of the first.
-            optimizer: a torch optimizer of that module, a function `f(model, config)`, or a name such as
-                "adam", whose settings (`lr`, …) are taken from `config`.
+            optimizer: a torch optimizer of that module, a function `f(model, config)`, or a class or a name
+                such as "adam", whose settings (`lr`, …) are taken from `config`.
             loss: a module, its class, a function `f(output, target)`, or a function `f(config)` that returns
                 one of these; `None` where the model's output has a `loss` of its own.
             metrics: see `grampus.metrics`: measured on the rows of each epoch, on validation data, and by
@@ -177,7 +178,6 @@ class Estimator:
         found = self._found(resume, where, model_dir) if resume else None
         if found is not None:
             layout = self._adopted(found)
-        self._warn_of_empty_lanes(batch_size, layout)
         folder = run_folder(model_dir)
         validation = None
         if validation_data is not None:
@@ -240,7 +240,7 @@ class Estimator:
     ) -> Any:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
-        A data frame comes back with a column `prediction`.
+        A data frame comes back with a column `prediction`, or one for each output of the model.
         """
         answers = self._pass(worker.predict, data, batch_size, feature_cols, None)
         parts = sorted((part for answer in answers for part in answer), key=lambda part: part[:2])
@@ -441,13 +441,6 @@ class Estimator:
             warnings.warn(f"a newer checkpoint was passed over: {reason}", stacklevel=3)
         return found
 
-    def _warn_of_empty_lanes(self, batch_size: int | None, layout: Layout) -> None:
-        if batch_size is not None and check_size(batch_size, "batch_size") < layout.lanes:
-            warnings.warn(
-                f"batch_size={int(batch_size)} leaves some of {layout.lanes} lanes without rows: they wait",
-                stacklevel=3,
-            )
-
     def _spec(self) -> Spec:
         params = self._params
         names = inspect.signature(Spec).parameters.keys() & params.keys()
@@ -475,6 +468,8 @@ class Estimator:
         for name in ("workers", "lanes", "threads_per_lane"):
             if params[name] is not None:
                 check_size(params[name], name)
+        if params["seed"] is not None:
+            check_seed(params["seed"])
         if params["scheduler_step_freq"] not in ("batch", "epoch"):
             raise ValueError(
                 f"scheduler_step_freq must be 'batch' or 'epoch', it is {params['scheduler_step_freq']!r}"

@@ -27,6 +27,9 @@ def required(function: Callable[..., Any]) -> tuple[int, int] | None:
         return None
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = sum(p.default is p.empty for p in positional)
+    if inspect.isclass(function) and "config" not in [p.name for p in positional]:
+        # Arguments with defaults are a class's own business: a width, a number of classes.
+        return needed, needed
     several = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     return needed, sys.maxsize if several else len(positional)
 

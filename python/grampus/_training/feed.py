@@ -20,13 +20,16 @@ class Ask(NamedTuple):
 
     rows: bytearray | range | Sequence[int]
     seed: int
+    # Place of the first of them in the batch.
+    start: int
 
 
 class Batch(NamedTuple):
-    """Rows as the framework takes them, and which they are."""
+    """Rows as the framework takes them, which they are, and the place of the first among all."""
 
     rows: Any
     values: Any
+    first: int
 
 
 class Table(Protocol):
@@ -91,14 +94,18 @@ class TableFeed:
         """The next batch; nothing at the end of the epoch."""
         return next(self._batches, None)
 
+    def close(self) -> None:
+        """Let go of all that reads, such as processes."""
+        self._batches = iter(())
+
     def _answers(self, plan: _Plan, steps: range) -> Iterator[Answer]:
-        asked: deque[tuple[int, list[tuple[int, int, Ask | None]]]] = deque()
+        asked: deque[tuple[int, int, list[tuple[int, int, Ask | None]]]] = deque()
         ready: deque[Any] = deque()
 
         def asks() -> Iterator[Ask]:
             for step in steps:
                 parts = list(plan.parts(step))
-                asked.append((plan.size(step), parts))
+                asked.append((plan.first(step), plan.size(step), parts))
                 yield from (ask for _, _, ask in parts if ask is not None)
 
         # Whoever reads may ask for more than it is asked for, to have it ready.
@@ -107,7 +114,7 @@ class TableFeed:
             while not asked:
                 # Asked for nothing yet, or this worker has no rows in this batch.
                 ready.extend(itertools.islice(read, 1))
-            rows, parts = asked.popleft()
+            first, rows, parts = asked.popleft()
             answer: list[Part] = []
             for lane, count, ask in parts:
                 if ask is None:
@@ -115,7 +122,7 @@ class TableFeed:
                     continue
                 values = ready.popleft() if ready else next(read)
                 weight = float(count) if self._weigh is None else float(self._weigh(values))
-                answer.append((lane, count, weight, Batch(ask.rows, values)))
+                answer.append((lane, count, weight, Batch(ask.rows, values, first + ask.start)))
             yield rows, float(rows) if self._weigh is None else None, answer
 
 
@@ -128,6 +135,7 @@ class _Plan:
         self._size = size
         self._epoch = epoch
         self._order = _native.Order(lanes.seed, epoch, places.total) if places.shuffled else None
+        self._firsts = list(itertools.accumulate(map(len, places.batches or ()), initial=0))
 
     def size(self, step: int) -> int:
         """Rows of the whole batch."""
@@ -135,6 +143,10 @@ class _Plan:
         if places.batches is not None:
             return len(places.batches[step])
         return min(self._size, places.total - step * self._size)
+
+    def first(self, step: int) -> int:
+        """Rows of all batches before."""
+        return step * self._size if self._places.batches is None else self._firsts[step]
 
     def parts(self, step: int) -> Iterator[tuple[int, int, Ask | None]]:
         """Lane, number of rows, and what to ask for."""
@@ -148,7 +160,7 @@ class _Plan:
                 yield lane, 0, None
                 continue
             seed = _native.lane_seed("data", lanes.seed, self._epoch, step, lane)
-            yield lane, end - start, Ask(self._rows(step, start, end), seed)
+            yield lane, end - start, Ask(self._rows(step, start, end), seed, start)
 
     def _rows(self, step: int, start: int, end: int) -> bytearray | range | Sequence[int]:
         places = self._places
@@ -167,6 +179,8 @@ class Stream(Protocol):
 
     # Whether it gives batches instead of rows.
     batched: bool
+    # Whether rows that make no whole batch are left out.
+    drop_last: bool
 
     def rows(self, epoch: int) -> Iterator[Any]:
         """All rows of an epoch; of one lane where the stream asks for it."""
@@ -207,20 +221,32 @@ class StreamFeed:
 
     def open(self, epoch: int, step: int) -> None:
         """Go to a step of an epoch, which means to read all that comes before."""
-        lanes = self._lanes
-        first = lanes.mine[0]
-        self._seed(epoch, 0, first)
-        with reading(first, lanes.total) as present:
-            present.asked = False
-            rows = iter(self._stream.rows(epoch))
-            head = list(itertools.islice(rows, 1))
-            apart = present.asked
-        rows = itertools.chain(head, rows)
+        rows, apart = self._begun(epoch, self._lanes.mine[0])
         self._batches = self._apart(rows, epoch, step) if apart else self._shared(rows, epoch, step)
+
+    def _begun(self, epoch: int, lane: int) -> tuple[Iterator[Any], bool]:
+        """The rows of an epoch, and whether they are those of the lane alone.
+
+        That shows when the first is read, so all lanes begin with equal random numbers: a stream that is read
+        whole must be the same to all workers.
+        """
+        self._seed(epoch, 0, 0)
+        with reading(lane, self._lanes.total) as present:
+            present.forget()
+            rows = iter(self._stream.rows(epoch))
+            if self._stream.batched:
+                # A step without rows would be taken for the end.
+                rows = filter(self._stream.size, rows)
+            head = list(itertools.islice(rows, 1))
+            return itertools.chain(head, rows), present.asked
 
     def next(self) -> Answer | None:
         """The next batch; nothing at the end of the epoch."""
         return next(self._batches, None)
+
+    def close(self) -> None:
+        """Let go of all that reads, such as processes."""
+        self._batches = iter(())
 
     def _shared(self, rows: Iterator[Any], epoch: int, step: int) -> Iterator[Answer]:
         lanes, stream, first = self._lanes, self._stream, 0
@@ -228,11 +254,11 @@ class StreamFeed:
             if at:
                 self._seed(epoch, at, 0)
             taken = list(itertools.islice(rows, 1 if stream.batched else self.batch_size))
-            if not taken:
+            count = stream.size(taken[0]) if stream.batched and taken else len(taken)
+            size = count if stream.batched else self.batch_size
+            if not taken or (stream.drop_last and count < size):
                 return
-            count = stream.size(taken[0]) if stream.batched else len(taken)
             if at >= step:
-                size = count if stream.batched else self.batch_size
                 parts = []
                 for lane in lanes.mine:
                     start, end = _native.rows_of(lane, lanes.total, size, count)
@@ -243,17 +269,19 @@ class StreamFeed:
     def _apart(self, rows: Iterator[Any], epoch: int, step: int) -> Iterator[Answer]:
         lanes, stream = self._lanes, self._stream
         readers = {lanes.mine[0]: rows}
-        for lane in lanes.mine[1:]:
-            with reading(lane, lanes.total):
-                readers[lane] = iter(stream.rows(epoch))
+        readers |= {lane: self._begun(epoch, lane)[0] for lane in lanes.mine[1:]}
         first = 0
         for at in itertools.count():
             parts = []
             for lane, reader in readers.items():
                 start, end = _native.rows_of(lane, lanes.total, self.batch_size, self.batch_size)
+                # Nobody else reads the rows of this lane, so it takes one also where its share is none.
+                size = 1 if stream.batched else max(end - start, 1)
                 self._seed(epoch, at, lane)
                 with reading(lane, lanes.total):
-                    taken = list(itertools.islice(reader, 1 if stream.batched else end - start))
+                    taken = list(itertools.islice(reader, size))
+                if stream.drop_last and len(taken) < size:
+                    taken = []
                 count = stream.size(taken[0]) if stream.batched and taken else len(taken)
                 if at >= step:
                     parts.append(self._part(lane, taken, 0, count, first + start))
@@ -268,7 +296,7 @@ class StreamFeed:
         stream = self._stream
         values = stream.cut(taken[0], start, end) if stream.batched else stream.collate(taken[start:end])
         weight = float(end - start) if self._weigh is None else float(self._weigh(values))
-        return lane, end - start, weight, Batch(range(first + start, first + end), values)
+        return lane, end - start, weight, Batch(range(first + start, first + end), values, first + start)
 
     def _seed(self, epoch: int, step: int, lane: int) -> None:
         seed_all(_native.lane_seed("data", self._lanes.seed, epoch, step, lane))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,7 +50,20 @@ class _Present:
 
     def __init__(self) -> None:
         self.lane = Lane(0, 1)
-        self.asked = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody has asked yet; what is forked to read from here on, as a loader's processes are, may."""
+        # New memory each time: workers may share what their common parent had.
+        self._asked = mmap.mmap(-1, 1)
+
+    def ask(self) -> Lane:
+        self._asked[0] = 1
+        return self.lane
+
+    @property
+    def asked(self) -> bool:
+        return self._asked[0] == 1
 
 
 _present = _Present()
@@ -64,8 +78,7 @@ def lane() -> Lane:
     >>> lane()
     Lane(index=0, count=1)
     """
-    _present.asked = True
-    return _present.lane
+    return _present.ask()
 
 
 @contextmanager

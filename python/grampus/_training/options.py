@@ -6,17 +6,15 @@ import importlib.util
 import operator
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grampus._training import saved
 from grampus._training.job import Saving
 from grampus.callbacks import Callback, Logger, StopOnNaN
 from grampus.checkpoint import Checkpoint
 from grampus.triggers import EveryEpoch, Trigger
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _BACKENDS = ("grampus", "torch_distributed", "horovod")
 RUNS = "grampus_runs"
@@ -38,6 +36,16 @@ def check_size(value: Any, name: str) -> int:
     if isinstance(value, bool) or number < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, it is {value!r}")
     return int(number)
+
+
+def check_seed(seed: Any) -> None:
+    """What random numbers can be drawn from."""
+    try:
+        fits = 0 <= operator.index(seed) < 2**64
+    except TypeError:
+        raise TypeError(f"seed must be a whole number, it is {seed!r}") from None
+    if not fits:
+        raise ValueError(f"seed must be a whole number from 0 to 2**64 - 1, it is {seed!r}")
 
 
 def check_backend(backend: str) -> None:
@@ -62,6 +70,8 @@ def parted(
     beside: list[Callback] = []
     loggers: list[Logger] = []
     stops = False
+    if callbacks is not None and not isinstance(callbacks, Sequence):
+        raise TypeError(f"callbacks must be a list, it is {callbacks!r}")
     for each in callbacks or ():
         if isinstance(each, StopOnNaN):
             stops = True

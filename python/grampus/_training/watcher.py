@@ -63,6 +63,10 @@ class Watcher:
         self._begins_steps = self._leads and any(_overrides(c, "on_step_begin") for c in self.callbacks)
         self._metrics = metering.trainable(job.spec.metrics)
         self._store = saved.Store(job) if job.saving is not None and self._leads else None
+        # The last epoch in which a loss was no number.
+        self._odd_epoch: int | None = None
+        # Asked for once, by every worker: a sampler may keep a state.
+        self._samples = feed.samples(0)
 
     # What the loop calls
 
@@ -89,13 +93,16 @@ class Watcher:
             metrics=metering.names(job.spec.metrics),
             run=job.run,
         )
+        size, lanes = self._feed.batch_size, job.layout.lanes
+        if self._leads and size < lanes:
+            self._note(f"batch_size={size} leaves some of the {lanes} lanes without rows: they wait")
         self._call("on_run_begin")
         if at["step_in_epoch"] and self._begins_steps:
             self._call("on_step_begin")
 
     def _go_on(self, told: dict[str, Any]) -> None:
         """Take up an epoch where it was saved; the rows must be the same."""
-        for name, now in (("batch_size", self._feed.batch_size), ("samples", self._feed.samples(0))):
+        for name, now in (("batch_size", self._feed.batch_size), ("samples", self._samples)):
             if told.get(name) != now and told["at"]["step_in_epoch"]:
                 raise ValueError(
                     f"the run was saved within an epoch, with {name}={told.get(name)}, and goes on with "
@@ -155,6 +162,11 @@ class Watcher:
     def epoch_ends(self, epoch: int, step: int, record: dict[str, float]) -> str | None:
         """An epoch is done; callbacks may end the run."""
         record = _tidy(record)
+        if not record["samples"]:
+            raise ValueError(
+                f"there were no rows to train on in epoch {epoch}: the data is empty, or makes less than "
+                "one batch of a loader with drop_last=True"
+            )
         run = self._run
         run.epoch, run.step, run.record, run.logged = epoch, step, record, {}
         self._model.epoch_ends(record)
@@ -177,7 +189,7 @@ class Watcher:
             "first": job.first,
             "layout": asdict(job.layout),
             "batch_size": self._feed.batch_size,
-            "samples": self._feed.samples(0),
+            "samples": self._samples,
             "backend": job.spec.backend,
             "records": self.records,
             "meters": saved.written_meters(by_lane),
@@ -222,6 +234,10 @@ class Watcher:
         if self._leads:
             _report.send(json.dumps(event).encode())
 
+    def _note(self, text: str) -> None:
+        """Warn the user, whichever worker this is."""
+        _report.send(json.dumps({"kind": "note", "text": text}).encode())
+
     def _call(self, hook: str) -> None:
         if self._leads:
             for callback in self.callbacks:
@@ -249,7 +265,11 @@ class Watcher:
             text = f"the loss is {value} {where}, lane {lane}: rows {_listed(rows)}"
             if self._job.stop_on_nan:
                 raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
-            _report.send(json.dumps({"kind": "note", "text": text}).encode())
+            # One bad step spoils the weights, and so all steps after it.
+            if self._odd_epoch != epoch:
+                self._note(text)
+        if odd:
+            self._odd_epoch = epoch
         if not odd and self._job.stop_on_nan and self._group.size == 1:
             raise FloatingPointError(f"the loss is {loss} {where}")
 

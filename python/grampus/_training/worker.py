@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 def fit(job: Fit) -> dict[str, Any]:
     """Train; every worker says who it is, the first one also what came out."""
     lanes, framework = _begin(job.spec, job.layout)
-    with closing(framework.Model(job.spec, lanes, job.state, training=True)) as model:
+    with (
+        closing(framework.Model(job.spec, lanes, job.state, training=True)) as model,
+        closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,
+    ):
         model.step = job.at["step"]
-        feed = framework.feed(job.data, lanes, job.spec, training=True)
         validation = None
         if job.validation is not None:
             validation = framework.feed(job.validation, lanes, job.spec, training=False)
@@ -99,7 +101,7 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
     meters = {lane: metering.meters(model.spec.metrics) for lane in lanes.mine}
     sums = {lane: _Sums() for lane in lanes.mine}
     weigh = model.spec.loss_weight
-    with model.evaluating():
+    with closing(feed), model.evaluating():
         for _, lane, rows, _, batch in parts(feed, model):
             loss = model.evaluate(lane, batch, meters[lane])
             weight = rows if weigh is None else float(weigh(batch.values))
@@ -118,7 +120,10 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
         whole.weight += lane_sums.weight
         whole.rows += lane_sums.rows
     answer: dict[str, Any] = {"loss": whole.loss / whole.weight if whole.weight else float("nan")}
-    answer |= metering.values(model.spec.metrics, [states for _, states in by_lane.values()])
+    # One worker computes them for all: functions of the user may take long, and need not always say the same.
+    if lanes.group.rank == 0:
+        answer |= metering.values(model.spec.metrics, [states for _, states in by_lane.values()])
+    answer = pickle.loads(lanes.group._native.gather_bytes(pickle.dumps(answer))[0])
     answer["num_samples"] = whole.rows
     return answer
 
@@ -128,7 +133,7 @@ def predict(job: Pass) -> list[tuple[int, int, Any]]:
     lanes, framework = _begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
-        with model.evaluating():
+        with closing(feed), model.evaluating():
             return [
                 (number, lane, model.predict(lane, batch)) for number, lane, _, _, batch in parts(feed, model)
             ]

@@ -35,7 +35,22 @@ def leaves(tree: Tree) -> list[Any]:
     return found
 
 
-def tensor(array: Any) -> Any:
+def placed(tree: Tree, place: str = "") -> list[tuple[str, Any]]:
+    """All leaves of a tree, in order, with the way to each.
+
+    >>> placed({"x": [1, 2], "y": 3})
+    [('x[0]', 1), ('x[1]', 2), ('y', 3)]
+    """
+    if isinstance(tree, Mapping):
+        parts = [(f"{place}[{name!r}]" if place else str(name), part) for name, part in tree.items()]
+    elif isinstance(tree, list | tuple):
+        parts = [(f"{place}[{number}]", part) for number, part in enumerate(tree)]
+    else:
+        return [(place or "the data", tree)]
+    return [found for name, part in parts for found in placed(part, name)]
+
+
+def tensor(array: Any, place: str) -> Any:
     """An array of whatever library as a tensor, without a copy where it can be."""
     if isinstance(array, torch.Tensor):
         return array
@@ -43,7 +58,9 @@ def tensor(array: Any) -> Any:
 
     array = np.asarray(array)
     if array.dtype.kind not in "fiubc":
-        raise TypeError(f"an array of {array.dtype} cannot become a tensor: make it numbers first")
+        raise TypeError(
+            f"{place} is an array of {array.dtype}, which cannot become a tensor: make it numbers first"
+        )
     if not array.flags.writeable or not array.flags.c_contiguous or array.dtype.byteorder == ">":
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     return torch.from_numpy(array)
@@ -54,11 +71,15 @@ class Arrays:
 
     def __init__(self, tree: Tree, shuffled: bool) -> None:
         """All arrays must have equally many rows."""
-        self._tree = mapped(tensor, tree)
+        places = iter([place for place, _ in placed(tree)])
+        self._tree = mapped(lambda leaf: tensor(leaf, next(places)), tree)
         counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self._tree)}
         if len(counts) != 1 or -1 in counts:
-            shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves(self._tree))
-            raise ValueError(f"the arrays differ in their number of rows (shapes {shapes or 'none'})")
+            shapes = ", ".join(f"{place} {tuple(leaf.shape)}" for place, leaf in placed(self._tree))
+            raise ValueError(
+                f"the arrays differ in their number of rows: {shapes or 'there are none'}; the first axis of "
+                "each must count the rows"
+            )
         self._places = Places(counts.pop(), shuffled)
 
     def places(self, epoch: int) -> Places:  # noqa: ARG002 - a table is asked for each epoch
@@ -107,13 +128,36 @@ def _same(batch: Any) -> Any:
     return batch
 
 
+def _in_processes(
+    loader: Any, dataset: Any, collate: Callable[[Any], Any], sampler: _Asks | None = None
+) -> Iterator[Any]:
+    """Read in as many processes, and of the same kind, as a loader does."""
+    again = torch_data.DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=sampler,
+        collate_fn=collate,
+        num_workers=loader.num_workers,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
+        timeout=loader.timeout,
+    )
+    found: Any = iter(again)
+    try:
+        yield from found
+    finally:
+        # An exception on its way out holds on to the iterator, and so would keep the processes.
+        found._shutdown_workers()
+
+
 class Dataset:
     """A map-style data set, read by a loader's processes where it has some."""
 
-    def __init__(self, dataset: Any, shuffled: bool, seed: int, loader: Any = None) -> None:
-        """`loader` says how to read it."""
+    def __init__(self, dataset: Any, training: bool, seed: int, loader: Any = None) -> None:
+        """`loader` says how to read it; who does not train reads in order."""
         self._dataset = dataset
-        self._shuffled = shuffled
+        self._training = training
         self._seed = seed
         self._loader = loader
         self._known: tuple[int, Places] | None = None
@@ -127,19 +171,20 @@ class Dataset:
     def _chosen(self, epoch: int) -> Places:
         loader = self._loader
         if loader is None:
-            return Places(len(self._dataset), self._shuffled)
-        if type(loader.batch_sampler) not in (torch_data.BatchSampler, type(None)):
+            return Places(len(self._dataset), self._training)
+        if type(loader.batch_sampler) is not torch_data.BatchSampler:
             batches = [list(batch) for batch in self._drawn(loader.batch_sampler, epoch)]
-            return Places(sum(map(len, batches)), batches=batches)
-        sampler, drop = loader.sampler, bool(loader.drop_last)
+            return Places(sum(map(len, batches)), batches=[batch for batch in batches if batch])
+        # A loader that was given a sampler of batches does not know the sampler within.
+        sampler, drop = loader.batch_sampler.sampler, bool(loader.batch_sampler.drop_last)
         kind = type(sampler)
         if kind is torch_data.SequentialSampler:
             return Places(len(self._dataset), False, drop_last=drop)
         if kind is torch_data.DistributedSampler:
             # Sharing out is done here, for any number of workers.
-            return Places(len(self._dataset), self._shuffled and bool(sampler.shuffle), drop_last=drop)
+            return Places(len(self._dataset), self._training and bool(sampler.shuffle), drop_last=drop)
         if kind is torch_data.RandomSampler and not sampler.replacement and sampler._num_samples is None:
-            return Places(len(self._dataset), self._shuffled, drop_last=drop)
+            return Places(len(self._dataset), self._training, drop_last=drop)
         chosen = [int(row) for row in self._drawn(sampler, epoch)]
         return Places(len(chosen), chosen=chosen, drop_last=drop)
 
@@ -163,18 +208,7 @@ class Dataset:
         seeded = _Seeded(self._dataset, collate)
         if loader is None or loader.num_workers == 0:
             return map(seeded.__getitem__, asks)
-        again = torch_data.DataLoader(
-            seeded,
-            batch_size=None,
-            sampler=_Asks(asks),
-            collate_fn=_same,
-            num_workers=loader.num_workers,
-            worker_init_fn=loader.worker_init_fn,
-            multiprocessing_context=loader.multiprocessing_context,
-            prefetch_factor=loader.prefetch_factor,
-            timeout=loader.timeout,
-        )
-        return iter(again)
+        return _in_processes(loader, seeded, _same, _Asks(asks))
 
 
 class Rows:
@@ -185,25 +219,19 @@ class Rows:
         self._dataset = dataset
         self._loader = loader
         self.batched = loader is not None and loader.batch_size is None
+        self.drop_last = loader is not None and bool(loader.drop_last)
 
     def rows(self, epoch: int) -> Iterator[Any]:
         """All rows of an epoch."""
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(epoch)
         loader = self._loader
-        if loader is None or loader.num_workers == 0:
+        if loader is None:
             return iter(self._dataset)
-        again = torch_data.DataLoader(
-            self._dataset,
-            batch_size=None,
-            collate_fn=_same,
-            num_workers=loader.num_workers,
-            worker_init_fn=loader.worker_init_fn,
-            multiprocessing_context=loader.multiprocessing_context,
-            prefetch_factor=loader.prefetch_factor,
-            timeout=loader.timeout,
-        )
-        return iter(again)
+        collate = loader.collate_fn if self.batched else _same
+        if loader.num_workers == 0:
+            return map(collate, self._dataset)
+        return _in_processes(loader, self._dataset, collate)
 
     def collate(self, rows: list[Any]) -> Any:
         """Rows as one batch."""
@@ -228,7 +256,7 @@ def columns(data: Mapping[str, Any], names: Sequence[str] | None, what: str) -> 
     if missing:
         have = ", ".join(map(repr, data))
         raise KeyError(f"{what} names {missing[0]!r}, which is not there: there are {have}")
-    found = tuple(data[name] for name in wanted)
+    found = tuple(tensor(data[name], f"column {name!r}") for name in wanted)
     return found[0] if len(found) == 1 else found
 
 

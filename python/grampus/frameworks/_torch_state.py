@@ -137,12 +137,26 @@ def joined(outputs: list[Any], given: Any) -> Any:
         raise ValueError("there are no rows to predict")
     whole = _torch_data.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
     if hasattr(given, "columns"):
-        frame = given.copy()
-        values = whole.numpy()
-        frame["prediction"] = values if values.ndim == 1 else list(values)
-        return frame
+        return given.assign(**_columns("prediction", _torch_data.mapped(_array, whole)))
     kinds = {type(leaf).__module__.partition(".")[0] for leaf in _torch_data.leaves(given)}
-    return _torch_data.mapped(lambda leaf: leaf.numpy(), whole) if kinds == {"numpy"} else whole
+    return _torch_data.mapped(_array, whole) if kinds == {"numpy"} else whole
+
+
+def _array(tensor: Tensor) -> Any:
+    """The same as numpy knows it, which has no bfloat16."""
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _columns(name: str, whole: Any) -> dict[str, Any]:
+    """Columns of a frame: one for each output."""
+    if isinstance(whole, dict | tuple):
+        parts = whole.items() if isinstance(whole, dict) else enumerate(whole)
+        return {
+            column: values
+            for key, part in parts
+            for column, values in _columns(f"{name}_{key}", part).items()
+        }
+    return {name: whole if whole.ndim == 1 else list(whole)}
 
 
 class _Parts:

@@ -45,8 +45,8 @@ class Model:
         self.lanes = lanes
         self._threads = torch.get_num_threads()
         torch.set_num_threads(lanes.threads)
-        self.module, self.optimizer, self.scheduler = creator.in_turn(lanes, lambda: self._make(training))
-        self.loss = _make_loss(spec)
+        made = creator.in_turn(lanes, lambda: self._make(training))
+        self.module, self.optimizer, self.scheduler, self.loss = made
         self._needed = _needed(self.module)
         if state is not None:
             _torch_state.load(self, state)
@@ -64,15 +64,17 @@ class Model:
         self._frozen: list[tuple[str, Any]] = []
         self._generator = torch.default_generator
 
-    def _make(self, training: bool) -> tuple[Any, Any, Any]:
+    def _make(self, training: bool) -> tuple[Any, Any, Any, Any]:
         spec, seed = self.spec, self.lanes.seed
         creator.seed_all(creator.make_seed(seed, 0))
         module = _make_module(spec)
+        creator.seed_all(creator.make_seed(seed, 3))
+        loss = _make_loss(spec)
         if not training:
-            return module, None, None
+            return module, None, None, loss
         creator.seed_all(creator.make_seed(seed, 1))
         optimizer = _make_optimizer(spec, module)
-        return module, optimizer, _make_scheduler(spec, optimizer)
+        return module, optimizer, _make_scheduler(spec, optimizer), loss
 
     def close(self) -> None:
         """Leave the process as it was."""
@@ -205,13 +207,12 @@ class Model:
         else:
             loss = self.loss(output, target)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            what = (
-                f"a tensor of shape {tuple(loss.shape)}"
-                if isinstance(loss, torch.Tensor)
-                else repr(type(loss))
-            )
+            what = type(loss).__name__
+            if isinstance(loss, torch.Tensor):
+                what = f"tensor of shape {tuple(loss.shape)}"
             raise ValueError(
-                f"the loss is {what}, not one number: reduce it, for example with reduction='mean'"
+                f"the loss is a {what}, not a tensor of one number: reduce it, for example with "
+                "reduction='mean'"
             )
         return loss, output, target
 
@@ -264,7 +265,7 @@ class Model:
             _note(error, lane, len(part.rows), part)
             raise
         for meter in meters.values():
-            meter.update(_judged(output), target, part.rows)
+            meter.update(_judged(output), target, range(part.first, part.first + len(part.rows)))
         return float(loss.item())
 
     def predict(self, lane: int, part: Batch) -> Any:
@@ -276,11 +277,12 @@ class Model:
                 if self.device.type != "cpu":
                     values = _torch_data.mapped(self._moved, values)
                 positional, named, _ = self._split(values, predicting=True)
-                output = self.module(*positional, **named)
+                output = _plain(self.module(*positional, **named))
+                _check_rows(output, len(part.rows))
         except Exception as error:
             _note(error, lane, len(part.rows), part)
             raise
-        return _torch_data.mapped(packed, _plain(output))
+        return _torch_data.mapped(packed, output)
 
 
 take = _torch_state.take
@@ -318,11 +320,11 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     size = _batch_size(data, loader)
     weigh = spec.loss_weight if training else None
     if loader is not None:
-        value = loader.dataset
+        return _loaded(loader, lanes, size, weigh, training)
     if isinstance(value, torch_data.IterableDataset):
-        return StreamFeed(_torch_data.Rows(value, loader), lanes, size, weigh)
+        return StreamFeed(_torch_data.Rows(value), lanes, size, weigh)
     if isinstance(value, Mapping) or hasattr(value, "columns"):
-        arrays = _selected(value, data, training)
+        arrays = _selected(value, data)
         return TableFeed(_torch_data.Arrays(arrays, shuffled=training), lanes, size, weigh)
     if (
         isinstance(value, torch.Tensor)
@@ -331,30 +333,34 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     ):
         return TableFeed(_torch_data.Arrays(value, shuffled=training), lanes, size, weigh)
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
-        if loader is not None and loader.batch_size is None and loader.batch_sampler is None:
-            raise ValueError("the loader has batch_size=None over a map-style data set: give it a batch_size")
-        table = _torch_data.Dataset(value, training, lanes.seed, loader)
-        return TableFeed(table, lanes, size, weigh)
+        return TableFeed(_torch_data.Dataset(value, training, lanes.seed), lanes, size, weigh)
     raise TypeError(
         f"a {type(value).__name__} is no data: pass arrays as {{'x': …, 'y': …}}, a Dataset, a DataLoader, "
         "or a function that returns one of these"
     )
 
 
-def _selected(value: Any, data: Data, training: bool) -> Any:
+def _loaded(
+    loader: Any, lanes: Lanes, size: int, weigh: Callable[[Any], float] | None, training: bool
+) -> TableFeed | StreamFeed:
+    if isinstance(loader.dataset, torch_data.IterableDataset):
+        return StreamFeed(_torch_data.Rows(loader.dataset, loader), lanes, size, weigh)
+    if loader.batch_sampler is None:
+        raise ValueError("the loader has batch_size=None over a map-style data set: give it a batch_size")
+    table = _torch_data.Dataset(loader.dataset, training, lanes.seed, loader)
+    return TableFeed(table, lanes, size, weigh)
+
+
+def _selected(value: Any, data: Data) -> Any:
     """The columns that were asked for."""
     if data.feature_cols is None:
         if hasattr(value, "columns"):
             raise ValueError("a data frame needs feature_cols, and for training label_cols")
         return dict(value)
     chosen = {"x": _torch_data.columns(value, data.feature_cols, "feature_cols")}
-    if data.label_cols is not None and (training or all(name in value for name in _names(data.label_cols))):
+    if data.label_cols is not None:
         chosen["y"] = _torch_data.columns(value, data.label_cols, "label_cols")
     return chosen
-
-
-def _names(columns: Any) -> list[str]:
-    return [columns] if isinstance(columns, str) else list(columns)
 
 
 def _batch_size(data: Data, loader: Any) -> int:
@@ -393,7 +399,11 @@ def _make_module(spec: Spec) -> Any:
 def _make_optimizer(spec: Spec, module: Any) -> Any:
     optimizer = spec.optimizer
     if isinstance(optimizer, str):
-        optimizer = _named_optimizer(optimizer, module, spec.config)
+        optimizer = _named_optimizer(optimizer)
+    if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
+        kind: Any = optimizer
+        settings = inspect.signature(kind).parameters.keys() & spec.config.keys()
+        optimizer = kind(module.parameters(), **{name: spec.config[name] for name in settings})
     elif not isinstance(optimizer, torch.optim.Optimizer):
         if not callable(optimizer):
             raise TypeError(
@@ -414,7 +424,7 @@ def _make_optimizer(spec: Spec, module: Any) -> Any:
     return optimizer
 
 
-def _named_optimizer(name: str, module: Any, config: dict[str, Any]) -> Any:
+def _named_optimizer(name: str) -> Any:
     known: dict[str, Any] = {
         kind.__name__.lower(): kind
         for kind in vars(torch.optim).values()
@@ -425,17 +435,25 @@ def _named_optimizer(name: str, module: Any, config: dict[str, Any]) -> Any:
     kind = known.get(name.lower())
     if kind is None:
         raise ValueError(f"there is no optimizer {name!r}: use one of {', '.join(sorted(known))}")
-    settings = {key: config[key] for key in inspect.signature(kind).parameters if key in config}
-    return kind(module.parameters(), **settings)
+    return kind
 
 
 def _make_scheduler(spec: Spec, optimizer: Any) -> Any:
     scheduler = spec.scheduler
-    if scheduler is not None and not hasattr(scheduler, "step"):
+    if scheduler is None:
+        return None
+    if not hasattr(scheduler, "step"):
+        if not callable(scheduler):
+            raise TypeError(
+                f"scheduler is a {type(scheduler).__name__}: pass a torch scheduler or a function "
+                "f(optimizer, config)"
+            )
         scheduler = creator.call(
             scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config
         )
-    if scheduler is not None and getattr(scheduler, "optimizer", optimizer) is not optimizer:
+    if not hasattr(scheduler, "step"):
+        raise TypeError(f"the scheduler creator returned a {type(scheduler).__name__}, not a torch scheduler")
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise ValueError("the scheduler was built for another optimizer: build it from this one")
     return scheduler
 
@@ -452,9 +470,17 @@ def _make_loss(spec: Spec) -> Callable[..., Any] | None:
             f"loss is a {type(loss).__name__}: pass a module, a function f(output, target) or f(config)"
         )
     bounds = creator.required(loss)
+    if bounds is not None and bounds[0] > 2:
+        name = getattr(loss, "__qualname__", repr(loss))
+        raise TypeError(
+            f"the loss {name} needs {bounds[0]} arguments: write it as f(output, target) or f(config)"
+        )
     if bounds is None or bounds[0] >= 2 or bounds[1] >= 2:
         return loss  # type: ignore[no-any-return]
-    return creator.call(loss, "loss creator", "f(config)", spec.config)  # type: ignore[no-any-return]
+    made = creator.call(loss, "loss creator", "f(config)", spec.config)
+    if not callable(made):
+        raise TypeError(f"the loss creator returned a {type(made).__name__}, not a module or a function")
+    return made
 
 
 def _needed(module: Any) -> int:
@@ -473,8 +499,21 @@ def _own_loss(output: Any) -> Any:
 
 
 def _plain(output: Any) -> Any:
-    """Outputs that are ordered dicts of tensors, as those of transformers, without their class."""
-    return dict(output) if isinstance(output, Mapping) else output
+    """Outputs that are dicts, as those of transformers, without their class and the loss of the batch."""
+    if not isinstance(output, Mapping):
+        return output
+    return {name: value for name, value in output.items() if name != "loss"}
+
+
+def _check_rows(output: Any, rows: int) -> None:
+    for leaf in _torch_data.leaves(output):
+        # The output for a single row may have lost its first axis.
+        found = rows if not isinstance(leaf, torch.Tensor) else len(leaf) if leaf.dim() else 1
+        if found != rows:
+            raise ValueError(
+                f"the model's output has {found} {'row' if found == 1 else 'rows'} for a batch of {rows}: "
+                "let it return one for each"
+            )
 
 
 def _judged(output: Any) -> Any:
