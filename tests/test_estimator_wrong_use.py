@@ -314,14 +314,15 @@ class FailsLate(Rows):
         return super().__getitem__(row)
 
 
+@pytest.mark.timeout(180)
 def test_an_exception_while_processes_of_a_loader_read():
     """They end with the run; the end of this file finds nothing that they left."""
-    est = estimator(model=lambda config: FailsOnOne(1, 1), workers=1)
+    est = estimator(model=lambda config: FailsOnOne(1, 1))
     for call in (est.fit, est.evaluate, est.predict):
         with pytest.raises(OwnError):
             call(DataLoader(Rows(300), batch_size=6, num_workers=2))
     with pytest.raises(ArithmeticError, match="row 200"):
-        estimator(workers=1, config={"lr": 0.0}).fit(DataLoader(FailsLate(300), batch_size=6, num_workers=2))
+        estimator(config={"lr": 0.0}).fit(DataLoader(FailsLate(300), batch_size=6, num_workers=2))
     history = estimator().fit(DataLoader(Rows(300), batch_size=6, num_workers=2), max_steps=3)
     assert history.reason == "max_steps=3 steps done"
 

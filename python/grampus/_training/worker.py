@@ -7,12 +7,12 @@ import itertools
 import json
 import os
 import pickle
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native, collective
 from grampus._training import metering
+from grampus._training.cleanup import closing
 from grampus._training.lanes import Lanes
 from grampus._training.watcher import Watcher
 
