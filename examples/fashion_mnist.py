@@ -1,8 +1,8 @@
 """Train a small network on Fashion-MNIST, on two workers.
 
 Run it with `make demo`, or with `python examples/fashion_mnist.py` where grampus is installed with torch and
-matplotlib. The network, the optimizer and the batch of 4 are those of a BigDL tutorial; at its learning rate two
-epochs of such small steps bring about 87 % of the test pictures right.
+matplotlib. Network, optimizer and the batch of 4 are those of a BigDL tutorial; with its learning rate, two epochs
+of such small steps get about 87 % of the test pictures right.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def read(config, part):
 
 
 def read_idx(path):
-    """An array from a file of the MNIST family: two zeros, a type, the number of axes, their lengths, the bytes."""
+    """An array from a file of MNIST's kind: two zeros, type, number of axes, their lengths, the bytes."""
     with gzip.open(path) as file:
         content = file.read()
     if content[:3] != b"\0\0\x08":
@@ -144,7 +144,9 @@ def arguments():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--net", choices=NETS, default="plain", help="noisy: with dropout and batch norm")
     parser.add_argument("--rows", type=int, help="take only the first rows of the data")
-    parser.add_argument("--out", metavar="DIR", default="grampus_runs/fashion_mnist", help="folder of the run")
+    parser.add_argument(
+        "--out", metavar="DIR", default="grampus_runs/fashion_mnist", help="folder of the run"
+    )
     return parser.parse_args()
 
 

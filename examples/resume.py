@@ -26,12 +26,17 @@ class Accident(gp.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def make_model(config):
+    hidden = config["hidden"]
+    return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Dropout(0.2), nn.Linear(hidden, 10))
+
+
 def train(workers, **options):
     estimator = gp.Estimator.from_torch(
-        model=lambda config: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)),
+        model=make_model,
         optimizer="adam",
         loss=nn.CrossEntropyLoss(),
-        config={"lr": 0.01},
+        config={"lr": 0.01, "hidden": 32},
         workers=workers,
         lanes=2,
         seed=7,
