@@ -1,8 +1,8 @@
 """Train a small network on Fashion-MNIST, on two workers.
 
 Run it with `make demo`, or with `python examples/fashion_mnist.py` where grampus is installed with torch and
-matplotlib. Network, optimizer and the batch of 4 are those of a BigDL tutorial; with its learning rate, two epochs
-of such small steps get about 87 % of the test pictures right.
+matplotlib. Network, optimizer and the batch of 4 are those of a BigDL tutorial; with its learning rate, two
+epochs of such small steps get about 87 % of the test pictures right.
 """
 
 import argparse

@@ -1,6 +1,5 @@
 """Every example runs, as a user would start it."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,13 @@ from processes import finish
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # An example starts torch in the driver and in its workers, on a machine that may be busy.
 LONG = 120
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path, monkeypatch):
+    """What torch, matplotlib and Jupyter keep for the next process does not count as left behind."""
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
 
 
 def run(folder, name, *arguments):
@@ -87,18 +93,13 @@ def test_resume_ends_with_the_weights_of_a_run_without_accidents(tmp_path):
 
 @pytest.mark.timeout(2 * LONG)
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="ipykernel loses messages on Python 3.10")
-def test_the_notebook_runs(tmp_path, runtime, monkeypatch):
+def test_the_notebook_runs(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
-    # What a kernel keeps for the next one is not left behind.
-    for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"):
-        monkeypatch.setenv(name, str(tmp_path / name))
     notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
     assert all(not cell.get("outputs") for cell in notebook.cells), "outputs are not kept in the repository"
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=LONG, kernel_name="python3", resources=resources).execute()
-    if os.environ.get("GRAMPUS_KEEP_NOTEBOOK"):
-        nbformat.write(notebook, os.environ["GRAMPUS_KEEP_NOTEBOOK"])
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     pages = [output.data["text/html"] for output in shown if "text/html" in output.get("data", {})]
     assert any("<th>val_accuracy</th>" in page and "data:image/png" in page for page in pages)
