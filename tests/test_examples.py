@@ -91,7 +91,16 @@ def test_resume_ends_with_the_weights_of_a_run_without_accidents(tmp_path):
     assert out.endswith("the weights are equal to the last bit\n")
 
 
+@pytest.fixture(scope="module")
+def event_loop():
+    """The client makes one for the whole process: here, so that it is not taken for something left behind."""
+    from jupyter_core.utils import ensure_event_loop
+
+    return ensure_event_loop()
+
+
 @pytest.mark.timeout(2 * LONG)
+@pytest.mark.usefixtures("event_loop")
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="ipykernel loses messages on Python 3.10")
 def test_the_notebook_runs(tmp_path):
     nbformat = pytest.importorskip("nbformat")
