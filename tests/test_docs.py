@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 
 PAGES = ("callbacks", "collectives", "estimator", "metrics")
 # Torch is imported by the driver and by its workers, on a machine that may be busy.
-LONG = 120
+LONG = 240
 
 
 def blocks(name):

@@ -11,7 +11,7 @@ from processes import finish
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # An example starts torch in the driver and in its workers, on a machine that may be busy.
-LONG = 120
+LONG = 240
 
 
 @pytest.fixture(autouse=True)
