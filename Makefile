@@ -28,7 +28,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
 demo: $(NATIVE) $(TORCH) ## run the main job on two workers
-	$(PY) $(firstword $(wildcard examples/fashion_mnist.py examples/demo.py))
+	$(PY) examples/fashion_mnist.py
 
 test: test-rust test-python ## run all tests
 

@@ -72,7 +72,7 @@ def finish(driver, seconds=PATIENCE):
     return driver.returncode, out, err
 
 
-def run_file(path, text, **options):
+def run_file(path, text, seconds=PATIENCE, **options):
     """Write a script and run it as a user would; it must succeed. Return its output."""
     path.write_text(textwrap.dedent(text))
     driver = subprocess.Popen(
@@ -83,7 +83,7 @@ def run_file(path, text, **options):
         text=True,
         **options,
     )
-    code, out, err = finish(driver)
+    code, out, err = finish(driver, seconds)
     assert code == 0, f"{out}\n{err}"
     return out
 

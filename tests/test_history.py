@@ -143,3 +143,15 @@ def test_grampus_loads_nothing_for_it():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
     assert out.stdout.strip() == "set()"
     assert gp.History is History
+
+
+def test_what_every_epoch_has_alike_is_said_once_and_no_count_is_drawn():
+    same = {"samples": 60000, "steps": 15000, "val_num_samples": 10000, "learning_rate": 0.001}
+    history = History([{"epoch": epoch, "loss": 1 / epoch, "val_loss": 1.0, **same} for epoch in (1, 2)])
+    assert str(history).splitlines() == [
+        "epoch    loss  val_loss",
+        "    1  1.0000    1.0000",
+        "    2  0.5000    1.0000",
+        "each epoch: 60,000 samples, 15,000 steps, 10,000 samples to validate, learning rate 0.001",
+    ]
+    assert [axes.get_title() for axes in history.plot().axes] == ["loss"]

@@ -141,7 +141,7 @@ def show(*events, clock=None):
 
 def worker_prints(text):
     line = SimpleNamespace(rank=1, error=False, text=text)
-    _console.show(SimpleNamespace(notes=[], skipped=0, lines=[line]))
+    _console.show(SimpleNamespace(notes=[], skipped=0, skipped_reports=0, lines=[line]))
 
 
 def test_the_live_line_says_how_far_the_epoch_is(open_screen):

@@ -9,6 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native, session
+from grampus._figures import count
 from grampus._training import saved, worker
 from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Spec
 from grampus._training.options import (
@@ -370,7 +371,7 @@ class Estimator:
         """Name the model."""
         model = self._params["model"]
         name = getattr(model, "__name__", type(model).__name__)
-        done = f", {self._at['epoch']} epochs trained" if self._at["step"] else ""
+        done = f", {count(self._at['epoch'], 'epoch')} trained" if self._at["step"] else ""
         return f"<grampus.Estimator of {name} ({self._params['framework']}){done}>"
 
     def _cluster(self) -> tuple[Cluster, int]:

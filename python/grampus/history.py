@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["History"]
 
-# Where every epoch has the same number of them, they are said once below the table.
-_ONCE = {"samples": "sample", "steps": "step"}
+# Where every epoch has the same, it is said once below the table, which otherwise is wider than a terminal.
+_ONCE = {
+    "samples": lambda value: count(value, "sample"),
+    "steps": lambda value: count(value, "step"),
+    "val_num_samples": lambda value: f"{count(value, 'sample')} to validate",
+    "learning_rate": lambda value: f"learning rate {cell('learning_rate', value)}",
+}
 
 
 class History(Sequence[dict[str, Any]]):
@@ -138,7 +143,7 @@ class History(Sequence[dict[str, Any]]):
         return pandas.DataFrame(self._records, columns=columns(self._records))
 
     def _once(self) -> list[str]:
-        """Names of counts that are the same in all epochs."""
+        """Names of what is the same in all epochs."""
         return [name for name in _ONCE if len({record.get(name) for record in self._records}) == 1]
 
     def _rows(self) -> list[list[str]]:
@@ -151,7 +156,7 @@ class History(Sequence[dict[str, Any]]):
     def _notes(self) -> list[str]:
         """What stands below the table."""
         first = self._records[0]
-        once = [count(first[name], _ONCE[name]) for name in self._once() if first.get(name) is not None]
+        once = [_ONCE[name](first[name]) for name in self._once() if first.get(name) is not None]
         notes = [f"each epoch: {', '.join(once)}"] if once else []
         return [*notes, self.reason] if self.reason else notes
 
