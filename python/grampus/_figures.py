@@ -15,6 +15,7 @@ BOOKKEEPING = {
     "data_wait": "data wait",
     "learning_rate": "lr",
     "steps": "steps",
+    "val_num_samples": "val samples",
 }
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["History"]
 
 # Where every epoch has the same number of them, they are said once below the table.
-_ONCE = {"samples": "sample", "steps": "step"}
+_ONCE = {"samples": "sample", "steps": "step", "val_num_samples": "validation sample"}
 
 
 class History(Sequence[dict[str, Any]]):
