@@ -8,15 +8,13 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import PATIENCE, finish, read_line, start, wait_until
+from object_store import point_at, serving
+from processes import PATIENCE, finish, read_line, start
 
 from grampus import _native
 from grampus._checkpoint import bytes_of
@@ -268,7 +266,7 @@ def test_a_wait_has_an_end_and_hears_ctrl_c(monkeypatch):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        settings(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        point_at(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
         store = _native.CheckpointStore("s3://bucket/runs")
         store.begin(name(1), weights(1), "{}")
         with pytest.raises(TimeoutError, match=r"s3://bucket/runs/step-00000001 was not written after 0.1 s"):
@@ -281,43 +279,11 @@ def test_a_wait_has_an_end_and_hears_ctrl_c(monkeypatch):
         store.wait()
 
 
-def settings(monkeypatch, url):
-    for key in [key for key in os.environ if key.startswith("AWS_")]:
-        monkeypatch.delenv(key)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
 @pytest.fixture
 def bucket(monkeypatch, tmp_path):
     """A bucket on a server of our own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = (tmp_path / "moto.log").open("wb")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        assert wait_until(lambda: answers(server, url)), Path(log.name).read_text()
-        urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"), timeout=PATIENCE)
-        settings(monkeypatch, url)
+    with serving(monkeypatch, tmp_path / "moto.log") as url:
         yield url
-    finally:
-        server.kill()
-        server.wait(PATIENCE)
-        log.close()
-
-
-def answers(server, url):
-    assert server.poll() is None, "the server ended"
-    try:
-        urllib.request.urlopen(url, timeout=PATIENCE)
-    except OSError:
-        return False
-    return True
 
 
 def test_an_object_store(bucket):

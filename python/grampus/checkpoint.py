@@ -17,7 +17,7 @@ class Checkpoint:
     Args:
         path: a folder or `s3://bucket/prefix`; by default the Estimator's `model_dir`. Each checkpoint is a
             folder in it, such as `step-00000120`.
-        every: a trigger; by default each epoch.
+        every: a trigger; by default each epoch. The end of a run is saved in any case.
         keep: how many of the newest stay; by default all.
         best: name of a value in the epochs' records; the checkpoint with the best one stays too.
         mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` takes less for names with

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import os
@@ -179,6 +180,8 @@ class Estimator:
         found = self._found(resume, where, model_dir) if resume else None
         if found is not None:
             layout = self._adopted(found)
+        elif where is not None and not resume:
+            saved.check_unused(where.url, self._at["step"])
         folder = run_folder(model_dir)
         validation = None
         if validation_data is not None:
@@ -205,8 +208,11 @@ class Estimator:
     def _beginning(self, found: saved.Saved | None) -> dict[str, Any]:
         """Where a run begins: where the last one ended, or at a checkpoint."""
         if found is None:
-            here = {"first": self._at, "at": self._at, "state": self._state}
-            return {**here, "resumed_from": None, "saved": None}
+            at = self._at
+            if at["step_in_epoch"]:
+                # The rest of that epoch is a matter of its data, which this call need not have.
+                at = {**_START, "epoch": at["epoch"] + 1, "step": at["step"]}
+            return {"first": at, "at": at, "state": self._state, "resumed_from": None, "saved": None}
         told = found.meta
         here = {"first": told["first"], "at": told["at"], "state": found.state}
         return {**here, "resumed_from": found.name, "saved": told}
@@ -288,6 +294,7 @@ class Estimator:
                 f"nothing was trained or loaded yet: save the weights to {place}.safetensors instead"
             )
         else:
+            saved.check_unused(saved.located(place), self._at["step"])
             store = _native.CheckpointStore(saved.located(place))
             meta = {"at": self._at, "first": self._at, "layout": vars(self._layout), "records": []}
             saved.write(store, self._state, meta)
@@ -338,10 +345,18 @@ class Estimator:
         if unknown:
             known = ", ".join(sorted(self._params))
             raise ValueError(f"there is no parameter {unknown[0]!r}: there are {known}")
-        self._params.update(params)
-        self._check()
+        before, self._params = self._params, {**self._params, **params}
+        try:
+            self._check()
+        except (TypeError, ValueError):
+            self._params = before
+            raise
         self._layout = None
         return self
+
+    def __sklearn_clone__(self) -> Estimator:
+        """An untrained one, made with the same; what holds parts of a module is copied together with it."""
+        return type(self)(**copy.deepcopy(self._params))
 
     def score(self, data: Any, batch_size: int | None = DEFAULT_BATCH_SIZE) -> float:
         """The first metric over all rows, or the negative loss where there is none: more is better."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,7 +66,8 @@ class Store:
         self._saving = job.saving
         self._store = _native.CheckpointStore(job.saving.url)
         self._written: set[str] = set()
-        self._best: tuple[float, str] | None = None
+        best = None if job.saved is None else job.saved.get("best")
+        self._best: tuple[float, str] | None = None if best is None else (best[0], best[1])
 
     def save(self, state: dict[str, Any], meta: dict[str, Any], score: float | None) -> str | None:
         """Begin to write what `state` holds now; nothing where this step is saved already."""
@@ -76,7 +78,7 @@ class Store:
             return None
         self._written.add(name)
         pinned = [] if self._best is None else [self._best[1]]
-        _begin(self._store, name, state, meta, self._saving.keep, pinned)
+        _begin(self._store, name, state, {**meta, "best": self._best}, self._saving.keep, pinned)
         return name
 
     def wait(self) -> None:
@@ -103,7 +105,7 @@ def _begin(
     keep: int | None,
     pinned: list[str],
 ) -> None:
-    text = json.dumps({**meta, "plain": state.get("plain")})
+    text = json.dumps(_finite({**meta, "plain": state.get("plain")}))
     files = {f"{file}.safetensors": tensors(state.get(file, {})) for file in ("model", "optimizer")}
     store.begin(name, files, text, keep, pinned)
 
@@ -129,6 +131,16 @@ def packed(found: dict[str, tuple[list[int], str, Any]]) -> dict[str, Packed]:
     }
 
 
+def check_unused(url: str, step: int) -> None:
+    """A run that is at a step must find none of a later one: whoever reads the newest would get those."""
+    newest = max(_native.CheckpointStore(url).list(), key=lambda entry: entry[1], default=None)
+    if newest is not None and newest[1] > step:
+        raise CheckpointError(
+            f"{url} holds checkpoints of another run, up to {newest[0]}: go on with it (resume=True), or use "
+            "another folder"
+        )
+
+
 def latest(url: str) -> tuple[Saved | None, list[str]]:
     """The newest whole checkpoint of a store, and why newer ones were passed over."""
     found, reasons = _native.CheckpointStore(url).read_latest()
@@ -151,9 +163,34 @@ def read(url: str) -> Saved:
 
 
 def _saved(name: str, meta: str, files: dict[str, Any]) -> Saved:
-    told = json.loads(meta)
+    told = _numbers(json.loads(meta))
     state = {file: packed(files.get(f"{file}.safetensors", {})) for file in ("model", "optimizer")}
     return Saved(name, {**state, "plain": told.get("plain")}, told)
+
+
+_ODD = "number"
+
+
+def _finite(value: Any) -> Any:
+    """The value with a text for every number that JSON cannot write."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return {_ODD: str(value)} if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(value: Any) -> Any:
+    """What `_finite` was given.
+
+    >>> _numbers(_finite({"best": [math.inf, 0.5]}))
+    {'best': [inf, 0.5]}
+    """
+    if isinstance(value, dict):
+        if value.keys() == {_ODD}:
+            return float(value[_ODD])
+        return {key: _numbers(part) for key, part in value.items()}
+    return [_numbers(part) for part in value] if isinstance(value, list) else value
 
 
 def written_meters(by_lane: dict[int, dict[str, bytes]]) -> dict[str, dict[str, str]]:

@@ -59,7 +59,8 @@ class Watcher:
         self.callbacks = job.callbacks
         self.records: list[dict[str, Any]] = [] if job.saved is None else list(job.saved["records"])
         self._run = Run(model, job.spec.config)
-        self._asks_at_steps = any(_overrides(callback, "on_step_end") for callback in self.callbacks)
+        at_steps = ("on_step_begin", "on_step_end")
+        self._asks_at_steps = any(_overrides(each, hook) for each in self.callbacks for hook in at_steps)
         self._begins_steps = self._leads and any(_overrides(c, "on_step_begin") for c in self.callbacks)
         self._metrics = metering.trainable(job.spec.metrics)
         self._store = saved.Store(job) if job.saving is not None and self._leads else None
@@ -97,8 +98,6 @@ class Watcher:
         if self._leads and size < lanes:
             self._note(f"batch_size={size} leaves some of the {lanes} lanes without rows: they wait")
         self._call("on_run_begin")
-        if at["step_in_epoch"] and self._begins_steps:
-            self._call("on_step_begin")
 
     def _go_on(self, told: dict[str, Any]) -> None:
         """Take up an epoch where it was saved; the rows must be the same."""
@@ -116,7 +115,7 @@ class Watcher:
 
     def run_ends(self, at: dict[str, Any], reason: str) -> None:
         """Tell the callbacks, and wait for what is being written."""
-        self._run.reason = reason
+        self._run.reason, self._run.record = reason, None
         self._call("on_run_end")
         if self._store is not None:
             self._store.wait()
@@ -128,6 +127,9 @@ class Watcher:
         self._model.epoch_begins()
         self._fresh_meters()
         self._call("on_epoch_begin")
+
+    def step_begins(self) -> None:
+        """A step begins."""
         if self._begins_steps:
             self._call("on_step_begin")
 
@@ -139,11 +141,7 @@ class Watcher:
         run.epoch, run.step, run.loss = epoch, step, loss
         if self._asks_at_steps:
             self._call("on_step_end")
-            reason = self._agreed()
-            if reason is not None:
-                return reason
-        if self._begins_steps:
-            self._call("on_step_begin")
+            return self._agreed()
         return None
 
     def validate(self, epoch: int) -> list[tuple[str, float]]:

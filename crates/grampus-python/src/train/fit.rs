@@ -47,6 +47,11 @@ impl Feed for Duck<'_> {
     type Batch = Object;
     type Error = PyErr;
 
+    fn steps(&mut self, epoch: u64) -> PyResult<Option<u64>> {
+        let name = intern!(self.0.py(), "steps");
+        self.0.call_method1(name, (epoch,))?.extract()
+    }
+
     fn open(&mut self, epoch: u64, step: u64) -> PyResult<()> {
         let name = intern!(self.0.py(), "open");
         self.0.call_method1(name, (epoch, step)).map(drop)
@@ -108,6 +113,11 @@ impl Watcher for Duck<'_> {
     fn epoch_begins(&mut self, at: &Position) -> PyResult<()> {
         let name = intern!(self.0.py(), "epoch_begins");
         self.0.call_method1(name, (at.epoch, at.step)).map(drop)
+    }
+
+    fn step_begins(&mut self, _at: &Position) -> PyResult<()> {
+        let name = intern!(self.0.py(), "step_begins");
+        self.0.call_method0(name).map(drop)
     }
 
     fn step_ends(&mut self, at: &Position, loss: f64) -> PyResult<Option<String>> {

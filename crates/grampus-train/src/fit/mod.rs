@@ -8,7 +8,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use record::{Progress, Record};
 pub use run::{Outcome, fit};
@@ -56,6 +56,7 @@ pub struct Position {
     /// Steps done in all.
     pub step: u64,
     /// Sum over the batches of this epoch of loss times weight.
+    #[serde(deserialize_with = "number_or_nan")]
     pub loss_sum: f64,
     /// Sum of their weights.
     pub weight: f64,
@@ -65,6 +66,17 @@ pub struct Position {
     pub seconds: f64,
     /// Seconds of them spent waiting for data.
     pub waited: f64,
+    /// Loss of the last step; of the last epoch where it has just ended.
+    #[serde(default)]
+    pub loss: Option<f64>,
+    /// Score of the last epoch, where it has just ended.
+    #[serde(default)]
+    pub score: Option<f64>,
+}
+
+/// JSON has no word for NaN, and says null.
+fn number_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// How long a run goes on, and when it is saved.
@@ -90,6 +102,11 @@ pub trait Feed {
     type Batch;
     /// What can go wrong.
     type Error;
+
+    /// How many batches an epoch has, where that is known.
+    fn steps(&mut self, _epoch: u64) -> Result<Option<u64>, Self::Error> {
+        Ok(None)
+    }
 
     /// Goes to a step of an epoch.
     fn open(&mut self, epoch: u64, step: u64) -> Result<(), Self::Error>;
@@ -124,6 +141,11 @@ pub trait Watcher {
 
     /// An epoch begins.
     fn epoch_begins(&mut self, at: &Position) -> Result<(), Self::Error>;
+
+    /// A step begins.
+    fn step_begins(&mut self, _at: &Position) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// A step is done; a reason ends the run.
     fn step_ends(&mut self, at: &Position, loss: f64) -> Result<Option<String>, Self::Error>;

@@ -70,13 +70,16 @@ impl<B, E> Run<'_, B, E> {
         {
             return Some(format!("{most} {} done", counted(most, "epoch")));
         }
+        // A run may go on from a checkpoint at which it was over already; one that begins is not over because of the last.
+        let resumed = self.at.step > first.step;
         let done = trigger::Progress {
             epoch: self.at.epoch,
             step: self.at.step,
-            ..trigger::Progress::default()
+            epoch_end: resumed && self.at.step_in_epoch == 0,
+            loss: self.at.loss.filter(|_| resumed),
+            score: self.at.score.filter(|_| resumed),
         };
         let end = self.settings.end.as_ref();
-        // A run may go on from a checkpoint at which it was over already.
         self.steps_are_over()
             .or_else(|| end.and_then(|end| end.fires(&done)))
     }
@@ -93,6 +96,7 @@ impl<B, E> Run<'_, B, E> {
             self.watcher.epoch_begins(&self.at)?;
         }
         self.feed.open(self.at.epoch, self.at.step_in_epoch)?;
+        let steps = self.feed.steps(self.at.epoch)?;
         let mut began = self.clock.now();
         while let Some(batch) = self.feed.next()? {
             let read = self.clock.now();
@@ -101,11 +105,16 @@ impl<B, E> Run<'_, B, E> {
             let ended = self.clock.now();
             self.at.seconds += (ended - began).as_secs_f64();
             began = ended;
-            if let Some(reason) = self.after_step(loss, ended)? {
-                return Ok(Some(reason));
+            let is_last = steps == Some(self.at.step_in_epoch);
+            let reason = self.after_step(loss, ended, is_last)?;
+            if is_last {
+                return self.end_epoch(began, reason);
+            }
+            if reason.is_some() {
+                return Ok(reason);
             }
         }
-        self.end_epoch(began)
+        self.end_epoch(began, None)
     }
 
     /// One step; nothing where no worker has any rows left.
@@ -117,6 +126,7 @@ impl<B, E> Run<'_, B, E> {
         if total.rows == 0 {
             return Ok(None);
         }
+        self.watcher.step_begins(&self.at)?;
         for part in batch.parts {
             // Exactly 1 where there is one lane, so that nothing is multiplied.
             let share = part.weight / total.weight;
@@ -135,10 +145,13 @@ impl<B, E> Run<'_, B, E> {
         self.at.rows += total.rows;
         self.at.loss_sum += loss * total.weight;
         self.at.weight += total.weight;
+        self.at.loss = Some(loss);
+        self.at.score = None;
         Ok(Some(loss))
     }
 
-    fn after_step(&mut self, loss: f64, now: Time) -> Result<Option<String>, E> {
+    /// Looks at what the step has done; the reason where it ends the run. The last step of an epoch is saved with it.
+    fn after_step(&mut self, loss: f64, now: Time, is_last: bool) -> Result<Option<String>, E> {
         self.losses.push((self.at.step, loss));
         if now - self.reported >= REPORT {
             self.report(now)?;
@@ -155,17 +168,29 @@ impl<B, E> Run<'_, B, E> {
             let end = self.settings.end.as_ref()?;
             end.fires(&progress)
         });
-        if let Some(save) = &self.settings.save
-            && let Some(why) = save.fires(&progress)
-        {
-            self.watcher.save(&self.at, &why)?;
-        } else if reason.is_some() && self.settings.save.is_some() {
-            self.watcher.save(&self.at, "the run ends here")?;
+        if !is_last {
+            self.save(&progress, reason.is_some())?;
         }
         if reason.is_some() {
             self.report(now)?;
         }
         Ok(reason)
+    }
+
+    /// Saves where the trigger says so, and at the end of the run.
+    fn save(&mut self, progress: &trigger::Progress, is_over: bool) -> Result<(), E> {
+        let Some(trigger) = &self.settings.save else {
+            return Ok(());
+        };
+        let why = trigger.fires(progress);
+        let Some(why) = why.or_else(|| is_over.then(|| "the run ends here".into())) else {
+            return Ok(());
+        };
+        if !self.losses.is_empty() {
+            // Whoever goes on from here will not tell of these steps again.
+            self.report(self.clock.now())?;
+        }
+        self.watcher.save(&self.at, &why)
     }
 
     fn report(&mut self, now: Time) -> Result<(), E> {
@@ -179,33 +204,40 @@ impl<B, E> Run<'_, B, E> {
         Ok(())
     }
 
-    fn end_epoch(&mut self, began: Time) -> Result<Option<String>, E> {
+    /// Ends an epoch; `over` is why its last step ends the run, if it does.
+    fn end_epoch(&mut self, began: Time, over: Option<String>) -> Result<Option<String>, E> {
         let now = self.clock.now();
         self.at.seconds += (now - began).as_secs_f64();
         self.report(now)?;
         let mut record = self.record();
         self.watcher.validate(&self.at, &mut record)?;
-        let done = Position {
+        self.at = Position {
             epoch: self.at.epoch + 1,
             step: self.at.step,
+            // Where a step has ended the run, its loss is why.
+            loss: if over.is_some() {
+                self.at.loss
+            } else {
+                record.get("loss")
+            },
+            score: record.score(),
             ..Position::default()
         };
-        self.at = done;
         let asked = self.watcher.epoch_ends(&self.at, &record)?;
         let progress = trigger::Progress {
             epoch: self.at.epoch,
             step: self.at.step,
             epoch_end: true,
             loss: record.get("loss"),
-            score: record.score(),
+            score: self.at.score,
         };
-        if let Some(save) = &self.settings.save
-            && let Some(why) = save.fires(&progress)
-        {
-            self.watcher.save(&self.at, &why)?;
-        }
         let end = self.settings.end.as_ref();
-        Ok(asked.or_else(|| end.and_then(|end| end.fires(&progress))))
+        let reason = over
+            .or(asked)
+            .or_else(|| end.and_then(|end| end.fires(&progress)))
+            .or_else(|| self.is_over());
+        self.save(&progress, reason.is_some())?;
+        Ok(reason)
     }
 
     fn record(&self) -> Record {
