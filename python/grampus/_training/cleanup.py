@@ -21,8 +21,8 @@ Thing = TypeVar("Thing", bound=_Closes)
 def closing(thing: Thing) -> Iterator[Thing]:
     """Close a thing at the end, all of it.
 
-    Where a worker fails, the others are told to stop while they clean up already, and a process that reads data
-    would be left behind by a cleaning that is cut off. So being told waits until it is done.
+    Where a worker fails, the others are told to stop while they clean up already, and a process that reads
+    data would be left behind by a cleaning that is cut off. So being told waits until it is done.
     """
     try:
         yield thing
