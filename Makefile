@@ -28,7 +28,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
 demo: $(NATIVE) $(TORCH) ## run the main job on two workers
-	$(PY) examples/fashion_mnist.py
+	$(PY) examples/fashion_mnist.py --batch-size 32 --lr 0.008 --epochs 3
 
 test: test-rust test-python ## run all tests
 

@@ -2,7 +2,8 @@
 
 Run it with `make demo`, or with `python examples/fashion_mnist.py` where grampus is installed with torch and
 matplotlib. Network, optimizer and the batch of 4 are those of a BigDL tutorial; with its learning rate, two
-epochs of such small steps get about 87 % of the test pictures right.
+epochs of such small steps, 30,000 in all, get about 87 % of the test pictures right. `make demo` takes eight
+times the batch and eight times the learning rate, which leads the same way in an eighth of the steps.
 """
 
 import argparse
@@ -140,6 +141,7 @@ def arguments():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=4, help="over all workers together")
+    parser.add_argument("--lr", type=float, default=0.001, help="learning rate")
     parser.add_argument("--lanes", type=int, help="parts of a batch; by default the number of workers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--net", choices=NETS, default="plain", help="noisy: with dropout and batch norm")
@@ -153,7 +155,7 @@ def arguments():
 def main():
     args = arguments()
     began = time.perf_counter()
-    settings = {"lr": 0.001, "momentum": 0.9, "net": args.net, "rows": args.rows}
+    settings = {"lr": args.lr, "momentum": 0.9, "net": args.net, "rows": args.rows}
     estimator = gp.Estimator.from_torch(
         model=model_creator,
         optimizer=optimizer_creator,
