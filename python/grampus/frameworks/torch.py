@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import pickle
 import random
@@ -45,6 +46,9 @@ class Model:
         self.lanes = lanes
         self._threads = torch.get_num_threads()
         torch.set_num_threads(lanes.threads)
+        if training:
+            # The first optimizer of a process imports it, which takes seconds: here all workers do so at once.
+            importlib.import_module("torch._dynamo")
         made = creator.in_turn(lanes, lambda: self._make(training))
         self.module, self.optimizer, self.scheduler, self.loss = made
         self._needed = _needed(self.module)
