@@ -1,6 +1,7 @@
 """Equal lanes, seed and threads give equal bits for all numbers of workers, and those of a plain loop."""
 
 import random
+import sys
 
 import numpy as np
 import plain_loop
@@ -493,7 +494,9 @@ def test_torch_distributed_needs_a_lane_a_worker():
         made.fit(points(40))
 
 
-def test_backends_that_are_not_there():
+def test_backends_that_are_not_there(monkeypatch):
+    # As if it were not installed.
+    monkeypatch.setitem(sys.modules, "horovod", None)
     with pytest.raises(ValueError, match=r"no backend 'mpi': use 'grampus'"):
         estimator(linear_net, backend="mpi")
     with pytest.raises(ValueError, match=r"not installed: use backend='grampus'"):

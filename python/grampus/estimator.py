@@ -424,9 +424,10 @@ class Estimator:
                 hosts = cluster.hosts
                 threads = _native.threads_per_lane(_native.host_cores(), -(-lanes // hosts))
             self._layout = Layout(lanes, self._seed(), threads)
-        if self._params["backend"] == "torch_distributed" and self._layout.lanes != workers:
+        backend = self._params["backend"]
+        if backend != "grampus" and self._layout.lanes != workers:
             raise ValueError(
-                f"backend='torch_distributed' needs as many lanes as workers, not {self._layout.lanes} lanes "
+                f"{backend=} needs as many lanes as workers, not {self._layout.lanes} lanes "
                 f"on {workers} workers: use backend='grampus', or lanes={workers}"
             )
         return self._layout
