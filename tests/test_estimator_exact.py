@@ -494,6 +494,13 @@ def test_torch_distributed_needs_a_lane_a_worker():
         made.fit(points(40))
 
 
+def test_torch_distributed_does_not_go_on_with_other_lanes_than_workers(tmp_path):
+    estimator(linear_net, workers=2, lanes=4).fit(points(40), checkpoint=tmp_path / "run")
+    made = estimator(linear_net, workers=2, backend="torch_distributed")
+    with pytest.raises(ValueError, match=r"needs as many lanes as workers, not 4 lanes on 2 workers"):
+        made.fit(points(40), epochs=2, checkpoint=tmp_path / "run", resume=True)
+
+
 def test_backends_that_are_not_there(monkeypatch):
     # As if it were not installed.
     monkeypatch.setitem(sys.modules, "horovod", None)

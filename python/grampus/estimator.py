@@ -179,7 +179,8 @@ class Estimator:
         where = saving(asked, model_dir)
         found = self._found(resume, where, model_dir) if resume else None
         if found is not None:
-            layout = self._adopted(found)
+            self._adopted(found)
+            layout = self._laid_out(cluster, workers)
         elif where is not None and not resume:
             saved.check_unused(where.url, self._at["step"])
         folder = run_folder(model_dir)
@@ -432,8 +433,8 @@ class Estimator:
             )
         return self._layout
 
-    def _adopted(self, found: saved.Saved) -> Layout:
-        """The lanes, threads and seed of a saved run."""
+    def _adopted(self, found: saved.Saved) -> None:
+        """Take the lanes, threads and seed of a saved run."""
         told = found.meta["layout"]
         for name in ("lanes", "threads_per_lane", "seed"):
             asked, kept = self._params[name], told[name.removesuffix("_per_lane")]
@@ -443,7 +444,6 @@ class Estimator:
                     f"depend on it; leave {name} out to go on"
                 )
         self._layout = Layout(told["lanes"], told["seed"], told["threads"])
-        return self._layout
 
     def _found(self, resume: bool | str, where: Any, model_dir: Any) -> saved.Saved | None:
         place = resume if isinstance(resume, str) else None
