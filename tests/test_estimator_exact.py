@@ -494,6 +494,21 @@ def test_torch_distributed_needs_a_lane_a_worker():
         made.fit(points(40))
 
 
+class FailsOnOne(nn.Linear):
+    def forward(self, x):
+        if gp.rank() == 1:
+            raise ArithmeticError("one worker cannot go on")
+        return super().forward(x)
+
+
+def test_torch_distributed_tells_the_error_of_the_worker_that_failed():
+    made = estimator(lambda config: FailsOnOne(8, 3), workers=2, backend="torch_distributed")
+    # The other worker's broken connection is often seen first.
+    for _ in range(5):
+        with pytest.raises(ArithmeticError, match="one worker cannot go on"):
+            made.fit(points(40))
+
+
 def test_torch_distributed_does_not_go_on_with_other_lanes_than_workers(tmp_path):
     estimator(linear_net, workers=2, lanes=4).fit(points(40), checkpoint=tmp_path / "run")
     made = estimator(linear_net, workers=2, backend="torch_distributed")

@@ -264,18 +264,32 @@ class _SparseGradients:
             parameter.grad = whole.to_dense() if any(dense for _, _, dense in found) else whole
 
 
+# How other libraries say that a worker has gone, and do not say which.
+_GONE = ("connection closed by peer", "connection reset by peer", "horovod has been shut down")
+
+
 class FlatGradients:
     """Gradients summed after backward, all of a type in one tensor, by another library. One lane a worker."""
 
     def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
         """Of these parameters."""
         self._parameters = parameters
+        self._group = lanes.group
         self._lane = lanes.mine[0]
         self._words: list[float] = []
 
     def _sum(self, tensor: Tensor) -> None:
         """Put the sum over all workers into a tensor."""
         raise NotImplementedError
+
+    def _sum_of_all(self, tensor: Tensor) -> None:
+        try:
+            self._sum(tensor)
+        except RuntimeError as error:
+            # The group says who has left, once that worker has told its own error, which is the cause.
+            if any(words in str(error).lower() for words in _GONE):
+                self._group.barrier()
+            raise
 
     def close(self) -> None:
         """Let the parameters be as they were."""
@@ -305,7 +319,7 @@ class FlatGradients:
     def finish(self) -> tuple[float, float]:
         """Sum all gradients of a type at once."""
         words = torch.tensor(self._words, dtype=torch.float32, device=self._parameters[0].device)
-        self._sum(words)
+        self._sum_of_all(words)
         loss, said, *used = words.tolist()
         together = [p for p, lanes in zip(self._parameters, used, strict=True) if lanes]
         for parameter in together:
@@ -316,7 +330,7 @@ class FlatGradients:
         for dtype in dict.fromkeys(p.dtype for p in together):
             grads = [p.grad for p in together if p.dtype == dtype]
             flat = torch.cat([grad.reshape(-1) for grad in grads])
-            self._sum(flat)
+            self._sum_of_all(flat)
             parts = flat.split([grad.numel() for grad in grads])
             for grad, part in zip(grads, parts, strict=True):
                 grad.copy_(part.view(grad.shape))
