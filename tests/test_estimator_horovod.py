@@ -1,6 +1,7 @@
 """`backend="horovod"`: Horovod itself sums the gradients, and nothing of it stays."""
 
 import os
+import socket
 import threading
 
 import plain_loop
@@ -32,7 +33,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def points(rows=45):
+def points(rows=47):
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(rows, 6, generator=generator)
     return {"x": x, "y": x[:, :2] ** 2}
@@ -146,10 +147,10 @@ def test_nothing_stays_in_the_workers():
     assert gp.run(holdings, workers=2) == before
 
 
-def test_workers_that_have_not_always_trained_together():
-    estimator(Net).fit(points(), batch_size=9)
+def test_another_number_of_workers_in_the_same_processes():
+    estimator(Net).fit(points(), batch_size=8)
     made = estimator(Net, workers=3)
-    history = made.fit(points(), batch_size=9)
+    history = made.fit(points(45), batch_size=9)
     assert [worker["rows"] for worker in history.workers] == [15, 15, 15]
 
 
@@ -161,8 +162,10 @@ class FailsOnOne(Net):
 
 
 def test_an_error_of_one_worker_is_told_and_the_next_run_works():
-    with pytest.raises(ArithmeticError, match="one worker cannot go on"):
-        estimator(FailsOnOne).fit(points(), batch_size=8)
+    # That Horovod has ended on the other worker is often seen first.
+    for _ in range(5):
+        with pytest.raises(ArithmeticError, match="one worker cannot go on"):
+            estimator(FailsOnOne).fit(points(), batch_size=8)
     assert len(estimator(Net).fit(points(), batch_size=8)) == 1
 
 
@@ -190,3 +193,11 @@ def test_horovod_that_was_started_alone():
 def test_it_needs_a_lane_a_worker():
     with pytest.raises(ValueError, match=r"backend='horovod' needs as many lanes as workers.*'grampus'"):
         estimator(Net, lanes=4).fit(points())
+
+
+def test_a_host_that_others_cannot_reach_by_its_name(monkeypatch):
+    from grampus.frameworks import _torch_horovod
+
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "127.0.1.1")
+    with pytest.raises(RuntimeError, match=r"leads to 127\.0\.1\.1: .* or use backend='grampus'"):
+        _torch_horovod._check_own_name()

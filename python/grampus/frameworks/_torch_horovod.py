@@ -35,7 +35,12 @@ class HorovodGradients(FlatGradients):
         self._hvd = hvd
         self._made = not hvd.is_initialized()
         if self._made:
-            _start(hvd, lanes.group)
+            try:
+                _start(hvd, lanes.group)
+            except BaseException:
+                # Another worker has failed meanwhile; this process is used again.
+                hvd.shutdown()
+                raise
         elif hvd.size() != lanes.group.size:
             raise RuntimeError(
                 f"hvd.init() was called before training began and found {hvd.size()} of {lanes.group.size} "
@@ -51,8 +56,7 @@ class HorovodGradients(FlatGradients):
     def _sum(self, tensor: Tensor) -> None:
         # Horovod has no sum of bfloat16.
         known = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-        # Calls meet by name, and the names that Horovod makes up count all calls of a process: workers that
-        # have not always trained together would wait for ever.
+        # Horovod remembers a call by its name; one without a name is agreed on anew in every step.
         self._hvd.allreduce_(known, name=f"grampus.{known.dtype}.{known.numel()}", op=self._hvd.Sum)
         if known is not tensor:
             tensor.copy_(known)
@@ -64,6 +68,8 @@ def _start(hvd: Any, group: Group) -> None:
     from horovod.runner.http.http_server import RendezvousServer
 
     slots = _slots(group)
+    if len({slot.hostname for slot in slots}) > 1:
+        _check_own_name()
     server, port = None, 0
     if group.rank == 0:
         server = RendezvousServer()
@@ -106,6 +112,17 @@ def _slots(group: Group) -> list[Any]:
             )
         )
     return slots
+
+
+def _check_own_name() -> None:
+    """Whatever interface it is told, Horovod listens where the name of its host leads."""
+    name = socket.gethostname()
+    address = socket.gethostbyname(name)
+    if address.startswith("127."):
+        raise RuntimeError(
+            f"Horovod cannot be reached on host {name!r}, whose name leads to {address}: let it lead to an "
+            "address that the other hosts reach, in /etc/hosts, or use backend='grampus'"
+        )
 
 
 def _interface(address: str, port: int) -> str:
