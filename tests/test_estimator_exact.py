@@ -1,6 +1,7 @@
 """Equal lanes, seed and threads give equal bits for all numbers of workers, and those of a plain loop."""
 
 import random
+import sys
 
 import numpy as np
 import plain_loop
@@ -493,7 +494,31 @@ def test_torch_distributed_needs_a_lane_a_worker():
         made.fit(points(40))
 
 
-def test_backends_that_are_not_there():
+class FailsOnOne(nn.Linear):
+    def forward(self, x):
+        if gp.rank() == 1:
+            raise ArithmeticError("one worker cannot go on")
+        return super().forward(x)
+
+
+def test_torch_distributed_tells_the_error_of_the_worker_that_failed():
+    made = estimator(lambda config: FailsOnOne(8, 3), workers=2, backend="torch_distributed")
+    # The other worker's broken connection is often seen first.
+    for _ in range(5):
+        with pytest.raises(ArithmeticError, match="one worker cannot go on"):
+            made.fit(points(40))
+
+
+def test_torch_distributed_does_not_go_on_with_other_lanes_than_workers(tmp_path):
+    estimator(linear_net, workers=2, lanes=4).fit(points(40), checkpoint=tmp_path / "run")
+    made = estimator(linear_net, workers=2, backend="torch_distributed")
+    with pytest.raises(ValueError, match=r"needs as many lanes as workers, not 4 lanes on 2 workers"):
+        made.fit(points(40), epochs=2, checkpoint=tmp_path / "run", resume=True)
+
+
+def test_backends_that_are_not_there(monkeypatch):
+    # As if it were not installed.
+    monkeypatch.setitem(sys.modules, "horovod", None)
     with pytest.raises(ValueError, match=r"no backend 'mpi': use 'grampus'"):
         estimator(linear_net, backend="mpi")
     with pytest.raises(ValueError, match=r"not installed: use backend='grampus'"):

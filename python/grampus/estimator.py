@@ -179,7 +179,8 @@ class Estimator:
         where = saving(asked, model_dir)
         found = self._found(resume, where, model_dir) if resume else None
         if found is not None:
-            layout = self._adopted(found)
+            self._adopted(found)
+            layout = self._laid_out(cluster, workers)
         elif where is not None and not resume:
             saved.check_unused(where.url, self._at["step"])
         folder = run_folder(model_dir)
@@ -424,15 +425,16 @@ class Estimator:
                 hosts = cluster.hosts
                 threads = _native.threads_per_lane(_native.host_cores(), -(-lanes // hosts))
             self._layout = Layout(lanes, self._seed(), threads)
-        if self._params["backend"] == "torch_distributed" and self._layout.lanes != workers:
+        backend = self._params["backend"]
+        if backend != "grampus" and self._layout.lanes != workers:
             raise ValueError(
-                f"backend='torch_distributed' needs as many lanes as workers, not {self._layout.lanes} lanes "
+                f"{backend=} needs as many lanes as workers, not {self._layout.lanes} lanes "
                 f"on {workers} workers: use backend='grampus', or lanes={workers}"
             )
         return self._layout
 
-    def _adopted(self, found: saved.Saved) -> Layout:
-        """The lanes, threads and seed of a saved run."""
+    def _adopted(self, found: saved.Saved) -> None:
+        """Take the lanes, threads and seed of a saved run."""
         told = found.meta["layout"]
         for name in ("lanes", "threads_per_lane", "seed"):
             asked, kept = self._params[name], told[name.removesuffix("_per_lane")]
@@ -442,7 +444,6 @@ class Estimator:
                     f"depend on it; leave {name} out to go on"
                 )
         self._layout = Layout(told["lanes"], told["seed"], told["threads"])
-        return self._layout
 
     def _found(self, resume: bool | str, where: Any, model_dir: Any) -> saved.Saved | None:
         place = resume if isinstance(resume, str) else None

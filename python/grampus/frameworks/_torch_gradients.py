@@ -1,7 +1,8 @@
 """Gradients of a torch model, summed over all lanes while backward runs.
 
-Three ways with one interface: without any sum, for one lane; over Grampus' collectives; over
-`torch.distributed`. `begin` a lane, `arm` for the one backward that counts, `end` the lane; then `finish`.
+Several ways with one interface: without any sum, for one lane; over Grampus' collectives; by
+`torch.distributed`, or by Horovod. `begin` a lane, `arm` for the one backward that counts, `end` the lane;
+then `finish`.
 """
 
 from __future__ import annotations
@@ -263,26 +264,35 @@ class _SparseGradients:
             parameter.grad = whole.to_dense() if any(dense for _, _, dense in found) else whole
 
 
-class ProcessGroupGradients:
-    """Gradients summed by `torch.distributed`: Gloo, or NCCL for a model on a GPU. One lane a worker."""
+# How other libraries say that a worker has gone, and do not say which.
+_GONE = ("connection closed by peer", "connection reset by peer", "horovod has been shut down")
+
+
+class FlatGradients:
+    """Gradients summed after backward, all of a type in one tensor, by another library. One lane a worker."""
 
     def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
-        """Of these parameters; in the process group of the user's own code, if there is one."""
-        from torch import distributed
-
-        self._made = not distributed.is_initialized()
-        if self._made:
-            distributed.init_process_group("nccl" if any(p.is_cuda for p in parameters) else "gloo")
+        """Of these parameters."""
         self._parameters = parameters
+        self._group = lanes.group
         self._lane = lanes.mine[0]
         self._words: list[float] = []
 
-    def close(self) -> None:
-        """Leave the process group, and let the parameters be as they were."""
-        from torch import distributed
+    def _sum(self, tensor: Tensor) -> None:
+        """Put the sum over all workers into a tensor."""
+        raise NotImplementedError
 
-        if self._made:
-            distributed.destroy_process_group()
+    def _sum_of_all(self, tensor: Tensor) -> None:
+        try:
+            self._sum(tensor)
+        except RuntimeError as error:
+            # The group says who has left, once that worker has told its own error, which is the cause.
+            if any(words in str(error).lower() for words in _GONE):
+                self._group.barrier()
+            raise
+
+    def close(self) -> None:
+        """Let the parameters be as they were."""
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -308,10 +318,8 @@ class ProcessGroupGradients:
 
     def finish(self) -> tuple[float, float]:
         """Sum all gradients of a type at once."""
-        from torch import distributed
-
         words = torch.tensor(self._words, dtype=torch.float32, device=self._parameters[0].device)
-        distributed.all_reduce(words)
+        self._sum_of_all(words)
         loss, said, *used = words.tolist()
         together = [p for p, lanes in zip(self._parameters, used, strict=True) if lanes]
         for parameter in together:
@@ -322,11 +330,37 @@ class ProcessGroupGradients:
         for dtype in dict.fromkeys(p.dtype for p in together):
             grads = [p.grad for p in together if p.dtype == dtype]
             flat = torch.cat([grad.reshape(-1) for grad in grads])
-            distributed.all_reduce(flat)
+            self._sum_of_all(flat)
             parts = flat.split([grad.numel() for grad in grads])
             for grad, part in zip(grads, parts, strict=True):
                 grad.copy_(part.view(grad.shape))
         return loss, said
+
+
+class ProcessGroupGradients(FlatGradients):
+    """Gradients summed by `torch.distributed`: Gloo, or NCCL for a model on a GPU."""
+
+    def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
+        """Of these parameters; in the process group of the user's own code, if there is one."""
+        from torch import distributed
+
+        super().__init__(parameters, lanes)
+        self._made = not distributed.is_initialized()
+        if self._made:
+            distributed.init_process_group("nccl" if any(p.is_cuda for p in parameters) else "gloo")
+
+    def close(self) -> None:
+        """Leave the process group, and let the parameters be as they were."""
+        from torch import distributed
+
+        if self._made:
+            distributed.destroy_process_group()
+        super().close()
+
+    def _sum(self, tensor: Tensor) -> None:
+        from torch import distributed
+
+        distributed.all_reduce(tensor)
 
 
 def _scale(parameters: Sequence[Parameter], share: float) -> None:

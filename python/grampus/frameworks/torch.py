@@ -25,6 +25,7 @@ from grampus.frameworks._torch_gradients import (
     ProcessGroupGradients,
     mark_sparse,
 )
+from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_memory import packed, unpacked
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 Tensor = Any
 _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
+# What sums the gradients of several lanes.
+_BACKENDS: dict[str, Any] = {
+    "grampus": LaneGradients,
+    "torch_distributed": ProcessGroupGradients,
+    "horovod": HorovodGradients,
+}
 
 
 class Model:
@@ -105,10 +112,8 @@ class Model:
         mark_sparse(self.module)
         if self.lanes.alone:
             self._gradients = PlainGradients(list(self.module.parameters()))
-        elif self.spec.backend == "torch_distributed":
-            self._gradients = ProcessGroupGradients(trained, self.lanes)
         else:
-            self._gradients = LaneGradients(trained, self.lanes)
+            self._gradients = _BACKENDS[self.spec.backend](trained, self.lanes)
 
     def train(self, lane: int, rows: int, share: float, seed: int, part: Batch | None) -> None:
         """Forward and backward of one lane's rows."""
