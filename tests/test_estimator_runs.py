@@ -381,7 +381,7 @@ def test_the_history_says_what_an_epoch_took():
     assert [worker["rows"] for worker in history.workers] == [64, 64]
     assert len({worker["pid"] for worker in history.workers} | {os.getpid()}) == 3
     shown = str(history).splitlines()
-    assert shown[-2:] == ["each epoch: 64 samples, 4 steps, 20 validation samples", "2 epochs done"]
+    assert shown[-2:] == ["each epoch: 64 samples, 4 steps, 20 samples to validate", "2 epochs done"]
     history.plot("curves.png")
     assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
 

@@ -54,7 +54,7 @@ class Model:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(lanes.threads)
         if training:
-            # The first optimizer of a process imports it, which takes seconds: here all workers do so at once.
+            # The first optimizer of a process imports it, for seconds: here all workers do so at once.
             importlib.import_module("torch._dynamo")
         made = creator.in_turn(lanes, lambda: self._make(training))
         self.module, self.optimizer, self.scheduler, self.loss = made
