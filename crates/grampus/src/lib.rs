@@ -3,3 +3,4 @@
 pub mod cli;
 
 pub use grampus_collective as collective;
+pub use grampus_train as train;

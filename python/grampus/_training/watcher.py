@@ -278,6 +278,25 @@ class Watcher:
     def _meter_states(self) -> dict[int, Any]:
         return {lane: metering.states(meters) for lane, meters in self._model.meters.items()}
 
+    def cut_off(self, at: dict[str, Any]) -> list[dict[str, float]]:
+        """A record of the epoch within which the run has ended, if it has: its rows so far, without validation."""
+        if not at["step_in_epoch"]:
+            return []
+        # JSON has no word for what is not a number.
+        loss_sum = float("nan") if at["loss_sum"] is None else at["loss_sum"]
+        record = {
+            "epoch": at["epoch"] + 1,
+            "loss": loss_sum / at["weight"],
+            **self._trained_metrics(),
+            "learning_rate": self._model.learning_rate,
+            "samples": at["rows"],
+            "steps": at["step_in_epoch"],
+            "seconds": at["seconds"],
+            "samples_per_second": at["rows"] / at["seconds"],
+            "data_wait": at["waited"] / at["seconds"],
+        }
+        return [_tidy(record)]
+
     def _trained_metrics(self) -> dict[str, float]:
         """Metrics of the epoch's own rows, over all lanes."""
         if not self._metrics:

@@ -44,11 +44,13 @@ def fit(job: Fit) -> dict[str, Any]:
         }
         watcher.run_begins()
         at, reason = _native.fit(model, feed, watcher, json.dumps(settings), json.dumps(job.at))
-        watcher.run_ends(json.loads(at), reason)
+        ended = json.loads(at)
+        records = [*watcher.records, *watcher.cut_off(ended)]
+        watcher.run_ends(ended, reason)
         answer: dict[str, Any] = {"pid": os.getpid(), "rows": model.rows}
         if lanes.group.rank == 0:
             answer["state"] = framework.take(model)
-            answer |= {"at": json.loads(at), "reason": reason, "records": watcher.records}
+            answer |= {"at": ended, "reason": reason, "records": records}
             answer["callbacks"] = [vars(callback) for callback in job.callbacks]
         return answer
 
