@@ -30,8 +30,8 @@ LAYERS = {
 PYO3_CRATE = "grampus-python"
 SOCKET_CRATE = "grampus-net"
 
-# Files outside grampus-net that may name a socket, each with the reason. Keep it tiny. (What a library opens, such as
-# object_store for S3, stands in no file of ours.)
+# Files outside grampus-net that may name a socket, each with the reason. Keep it tiny. (What a library opens,
+# such as object_store for S3, stands in no file of ours.)
 SOCKETS_ALLOWED: dict[str, str] = {}
 
 # `std::net` also holds plain addresses, which open nothing.

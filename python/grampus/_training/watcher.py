@@ -279,7 +279,7 @@ class Watcher:
         return {lane: metering.states(meters) for lane, meters in self._model.meters.items()}
 
     def cut_off(self, at: dict[str, Any]) -> list[dict[str, float]]:
-        """A record of the epoch within which the run has ended, if it has: its rows so far, without validation."""
+        """A record of the epoch within which the run has ended, if so: its rows so far, no validation."""
         if not at["step_in_epoch"]:
             return []
         # JSON has no word for what is not a number.
