@@ -16,6 +16,7 @@ import json
 import math
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -258,7 +259,7 @@ class TensorBoard(Logger):
         writer.flush()
 
 
-class _EpochFile(Logger):
+class _EpochFile(Logger, ABC):
     """A text file with a line for every epoch."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -308,14 +309,17 @@ class _EpochFile(Logger):
         with open(self.path, "a", encoding="utf-8", newline="") as file:
             file.write(text)
 
+    @abstractmethod
     def _add(self, record: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Write one more record."""
 
+    @abstractmethod
     def _read(self, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
-        raise NotImplementedError
+        """The records that a file holds."""
 
+    @abstractmethod
     def _text(self, records: Sequence[dict[str, Any]]) -> str:
-        raise NotImplementedError
+        """A whole file of records."""
 
 
 class CSVLog(_EpochFile):

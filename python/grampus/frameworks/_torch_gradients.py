@@ -8,6 +8,7 @@ then `finish`.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
@@ -268,7 +269,7 @@ class _SparseGradients:
 _GONE = ("connection closed by peer", "connection reset by peer", "horovod has been shut down")
 
 
-class FlatGradients:
+class FlatGradients(ABC):
     """Gradients summed after backward, all of a type in one tensor, by another library. One lane a worker."""
 
     def __init__(self, parameters: Sequence[Parameter], lanes: Lanes) -> None:
@@ -278,9 +279,9 @@ class FlatGradients:
         self._lane = lanes.mine[0]
         self._words: list[float] = []
 
+    @abstractmethod
     def _sum(self, tensor: Tensor) -> None:
         """Put the sum over all workers into a tensor."""
-        raise NotImplementedError
 
     def _sum_of_all(self, tensor: Tensor) -> None:
         try:
