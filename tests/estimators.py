@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
-from conftest import leaving_nothing
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture of those who import this
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
@@ -14,22 +13,7 @@ import grampus as gp
 
 WORKERS = 3
 
-
-@pytest.fixture(autouse=True, scope="module")
-def runtime(tmp_path_factory):
-    """One cluster for all tests of a file, in the place of `conftest.runtime`."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        # Torch makes a folder for what it might compile, and leaves it there.
-        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("torch")))
-        with leaving_nothing(monkeypatch) as folder:
-            gp.init(workers=WORKERS, preload=["numpy", "torch"])
-            yield folder
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path, monkeypatch):
-    """Runs write into the current folder."""
-    monkeypatch.chdir(tmp_path)
+runtime = one_cluster(WORKERS)
 
 
 class Seen(nn.Module):

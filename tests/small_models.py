@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-
-import pytest
 import torch
-from conftest import leaving_nothing
 
 import grampus as gp
 from grampus import metrics
 
 ROWS = 64
-
-
-@contextlib.contextmanager
-def shared_cluster(folders, workers):
-    """A cluster for all tests of a file, which has a `runtime` of its own for that."""
-    with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder:
-        # A folder that torch makes and leaves.
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folders.mktemp("inductor")))
-        gp.init(workers=workers)
-        yield folder
 
 
 class Net(torch.nn.Module):

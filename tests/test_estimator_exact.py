@@ -7,7 +7,7 @@ import numpy as np
 import plain_loop
 import pytest
 import torch
-from conftest import leaving_nothing
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from lane_models import (
     Attending,
     Codebook,
@@ -29,19 +29,7 @@ LANES = 4
 TIMES = {"seconds", "samples_per_second", "data_wait"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    """One cluster for all tests: estimators take as many of its workers as they are asked to."""
-    with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder:
-        # Torch leaves a cache in the temporary folder; ours must stay empty.
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        gp.init(workers=4, preload=["numpy", "torch", "torch._dynamo"])
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+runtime = one_cluster(workers=4)
 
 
 def points(rows=203, features=8, classes=3):

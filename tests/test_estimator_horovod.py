@@ -8,7 +8,7 @@ import plain_loop
 import psutil
 import pytest
 import torch
-from conftest import leaving_nothing
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from torch import nn
 
 import grampus as gp
@@ -18,19 +18,7 @@ pytest.importorskip(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    """One cluster for all tests."""
-    with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder:
-        # Torch leaves a cache in the temporary folder; ours must stay empty.
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        gp.init(workers=3, preload=["numpy", "torch", "torch._dynamo"])
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+runtime = one_cluster(workers=3)
 
 
 def points(rows=47):

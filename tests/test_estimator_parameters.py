@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from processes import PATIENCE, finish, start
 from sklearn.base import clone
 from sklearn.model_selection import KFold
-from small_models import Net, classifier, line, points, rows, shared_cluster, weight
+from small_models import Net, classifier, line, points, rows, weight
 
 import grampus as gp
 from grampus import metrics, session
 from grampus.callbacks import Callback
 
-
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    with shared_cluster(tmp_path_factory, 2) as folder:
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def scratch(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+runtime = one_cluster(workers=2)
 
 
 def test_the_model_may_be_an_object_a_class_or_a_function():

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from processes import end, finish, marked, start, wait_until
-from small_models import classifier, measured, rows, shared_cluster
+from small_models import classifier, measured, rows
 
 import grampus as gp
 from grampus.callbacks import Callback
@@ -21,15 +22,7 @@ from grampus.triggers import EverySteps, MaxSteps, MinLoss
 TRAINING = {"epochs": 3, "batch_size": 16}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    with shared_cluster(tmp_path_factory, 3) as folder:
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def scratch(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+runtime = one_cluster(workers=3)
 
 
 @pytest.fixture(scope="module")

@@ -13,27 +13,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from processes import PATIENCE, finish, start
-from small_models import classifier, line, points, rows, shared_cluster, weight
+from small_models import classifier, line, points, rows, weight
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_progress import Screen
 
-import grampus as gp
 from grampus.callbacks import Callback, CSVLog, EarlyStopping, JSONLog, Logger, TensorBoard
 from grampus.triggers import EverySteps, MaxEpoch, MaxScore, MaxSteps, MinLoss
 
-
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    # matplotlib opens its fonts once for the whole process.
-    gp.history.History([{"epoch": 1, "loss": 1.0}]).plot(os.devnull)
-    with shared_cluster(tmp_path_factory, 2) as folder:
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def scratch(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+runtime = one_cluster(workers=2)
 
 
 # Callbacks
@@ -130,7 +119,7 @@ class Stops(Callback):
 def test_a_callback_ends_the_run_on_all_workers_at_one_step():
     estimator = classifier()
     history = estimator.fit(rows(), epochs=4, batch_size=16, callbacks=[Stops(step=6)])
-    assert (history.reason, len(history)) == ("it is enough", 1)
+    assert (history.reason, history["steps"]) == ("it is enough", [4, 2])
     assert [worker["rows"] for worker in history.workers] == [48, 48]
     limited = classifier()
     limited.fit(rows(), epochs=4, batch_size=16, max_steps=6)
@@ -323,13 +312,13 @@ def test_triggers_end_a_run(epochs, steps, says):
 
 def test_max_steps_ends_a_run_within_an_epoch_and_after_some():
     estimator = line()
-    assert len(estimator.fit(points(8), batch_size=2, max_steps=3)) == 0
+    assert estimator.fit(points(8), batch_size=2, max_steps=3)["steps"] == [3]
     assert weight(estimator) == pytest.approx(3 - 3 * 0.8**3)
     # Larger than all epochs together: it changes nothing.
     estimator = line()
     assert estimator.fit(points(8), batch_size=2, epochs=2, max_steps=30).reason == "2 epochs done"
     estimator = line()
-    assert len(estimator.fit(points(8), batch_size=2, epochs=3, max_steps=6)) == 1
+    assert estimator.fit(points(8), batch_size=2, epochs=3, max_steps=6)["steps"] == [4, 2]
     for wrong in (0, -1, 1.5, True):
         with pytest.raises((ValueError, TypeError), match="max_steps must be a whole number"):
             estimator.fit(points(8), max_steps=wrong)

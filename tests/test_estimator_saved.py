@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from object_store import serving
 from safetensors.numpy import load_file
-from small_models import Net, adam, classifier, line, points, rows, shared_cluster, weight
+from small_models import Net, adam, classifier, line, points, rows, weight
 
 import grampus as gp
 from grampus.callbacks import Callback
@@ -21,15 +22,7 @@ from grampus.triggers import EverySteps
 TRAINING = {"epochs": 3, "batch_size": 16}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    with shared_cluster(tmp_path_factory, 3) as folder:
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def scratch(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+runtime = one_cluster(workers=3)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # How long the end of a run waits for what is being written; a store that is slower is in trouble.
 _WITHIN = 600.0
+# How long a run that fails holds its error back for what is being written: it is where the next run begins.
+_AFTER_FAILURE = 10.0
 _TYPES = {
     "float64": "F64",
     "float32": "F32",
@@ -84,6 +87,11 @@ class Store:
     def wait(self) -> None:
         """Wait until all is written."""
         self._store.wait(_WITHIN)
+
+    def close(self) -> None:
+        """Let what is being written be whole, if it is soon: readers pass over what is not."""
+        with contextlib.suppress(CheckpointError):
+            self._store.wait(_AFTER_FAILURE)
 
 
 def located(place: str) -> str:

@@ -121,6 +121,11 @@ class Watcher:
             self._store.wait()
         self._tell(kind="end", reason=reason, step=at["step"])
 
+    def close(self) -> None:
+        """End what goes on in the background."""
+        if self._store is not None:
+            self._store.close()
+
     def epoch_begins(self, epoch: int, step: int) -> None:
         """An epoch begins."""
         self._run.epoch, self._run.step, self._run.record = epoch, step, None

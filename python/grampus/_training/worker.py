@@ -33,7 +33,6 @@ def fit(job: Fit) -> dict[str, Any]:
         validation = None
         if job.validation is not None:
             validation = framework.feed(job.validation, lanes, job.spec, training=False)
-        watcher = Watcher(job, model, feed, validation, framework.take)
         settings = {
             "seed": job.layout.seed,
             "first": job.first,
@@ -42,11 +41,12 @@ def fit(job: Fit) -> dict[str, Any]:
             "end": _trigger(job.end),
             "save": None if job.saving is None else _trigger(job.saving.every),
         }
-        watcher.run_begins()
-        at, reason = _native.fit(model, feed, watcher, json.dumps(settings), json.dumps(job.at))
-        ended = json.loads(at)
-        records = [*watcher.records, *watcher.cut_off(ended)]
-        watcher.run_ends(ended, reason)
+        with closing(Watcher(job, model, feed, validation, framework.take)) as watcher:
+            watcher.run_begins()
+            at, reason = _native.fit(model, feed, watcher, json.dumps(settings), json.dumps(job.at))
+            ended = json.loads(at)
+            records = [*watcher.records, *watcher.cut_off(ended)]
+            watcher.run_ends(ended, reason)
         answer: dict[str, Any] = {"pid": os.getpid(), "rows": model.rows}
         if lanes.group.rank == 0:
             answer["state"] = framework.take(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
@@ -18,6 +19,9 @@ Tensor = Any
 
 # How long the completing thread waits in one go; the wait itself has the group's deadline.
 _LONG = 3600.0
+
+# How long a program that ends waits for the thread: torch aborts where Python ends while a future is set.
+_AT_EXIT = 0.5
 
 # How long whoever asks for the future of a call on so few bytes sees it through itself. Of larger ones DDP
 # makes several, during which it goes on computing.
@@ -145,13 +149,15 @@ class Completion:
             # It must not keep a program alive that ends without leaving the group.
             self._thread = threading.Thread(target=self._serve, name="grampus-torch", daemon=True)
             self._thread.start()
+            atexit.register(self.close, _AT_EXIT)
         self._waiting.put((handle, gate))
 
-    def close(self) -> None:
+    def close(self, within: float | None = None) -> None:
         """End the thread; the calls that it waits for must end by themselves."""
+        atexit.unregister(self.close)
         if self._thread is not None:
             self._waiting.put(None)
-            self._thread.join()
+            self._thread.join(within)
             self._thread = None
 
     def _serve(self) -> None:
