@@ -1,0 +1,5 @@
+//! Files and Arrow streams to tables, images and batches, in an order that is a formula.
+
+mod error;
+
+pub use error::{DataError, Place};
