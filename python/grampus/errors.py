@@ -9,6 +9,7 @@ __all__ = [
     "CheckpointError",
     "ClusterError",
     "CollectiveError",
+    "DataError",
     "GrampusError",
     "NotPicklable",
     "PeerLost",
@@ -19,6 +20,10 @@ __all__ = [
 
 class ClusterError(GrampusError):
     """The cluster cannot start, cannot go on, or is not there any more."""
+
+
+class DataError(GrampusError, ValueError):
+    """Data cannot be found, read or used as asked; the message names the file, the row and the column."""
 
 
 class NotPicklable(GrampusError, TypeError):

@@ -3,5 +3,9 @@
 pub mod batch;
 mod error;
 pub mod loader;
+mod parallel;
+pub mod source;
+pub mod table;
 
 pub use error::{DataError, Place};
+pub use table::Table;
