@@ -13,7 +13,7 @@ use zune_jpeg::JpegDecoder;
 use super::colour::{self, Channels};
 use super::header::{self, Format};
 use super::resize::Resizer;
-use super::{ImageError, header::check_size};
+use super::ImageError;
 
 /// How large an image may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Decoder {
             Format::Jpeg => jpeg_size(&mut open_jpeg(bytes), self.limits),
             Format::Png => {
                 let (width, height) = header::png_size(bytes)?;
-                check_size(Format::Png, width, height, self.limits)?;
+                header::check_size(Format::Png, width, height, self.limits)?;
                 Ok((width, height))
             }
             Format::Webp => Ok(open_webp(bytes, self.limits)?.dimensions()),
@@ -112,7 +112,7 @@ impl Decoder {
             Format::Jpeg => self.decode_jpeg(bytes, channels)?,
             Format::Png => {
                 let (width, height) = header::png_size(bytes)?;
-                check_size(Format::Png, width, height, self.limits)?;
+                header::check_size(Format::Png, width, height, self.limits)?;
                 let source = PngDecoder::new(Cursor::new(bytes)).map_err(|error| Format::Png.damaged(error))?;
                 self.decode_lossless(source, channels)
                     .map_err(|error| Format::Png.damaged(error))?;
@@ -129,6 +129,9 @@ impl Decoder {
     fn decode_jpeg(&mut self, bytes: &[u8], channels: Channels) -> Result<(), ImageError> {
         let mut source = open_jpeg(bytes);
         let (width, height) = jpeg_size(&mut source, self.limits)?;
+        if !header::jpeg_ends(bytes) {
+            return Err(Format::Jpeg.damaged("it is cut short"));
+        }
         let damaged = |error| Format::Jpeg.damaged(error);
         let found = source.input_colorspace();
         let gray_file = found == Some(ColorSpace::Luma);
@@ -195,7 +198,7 @@ fn jpeg_size(source: &mut Jpeg<'_>, limits: Limits) -> Result<(u32, u32), ImageE
         .map_err(|error| Format::Jpeg.damaged(error))?;
     let (width, height) = source.dimensions().unwrap_or_default();
     let (width, height) = (width as u32, height as u32);
-    check_size(Format::Jpeg, width, height, limits)?;
+    header::check_size(Format::Jpeg, width, height, limits)?;
     Ok((width, height))
 }
 
@@ -203,6 +206,6 @@ fn open_webp(bytes: &[u8], limits: Limits) -> Result<WebPDecoder<Cursor<&[u8]>>,
     header::check_webp(bytes, limits)?;
     let source = WebPDecoder::new(Cursor::new(bytes)).map_err(|error| Format::Webp.damaged(error))?;
     let (width, height) = source.dimensions();
-    check_size(Format::Webp, width, height, limits)?;
+    header::check_size(Format::Webp, width, height, limits)?;
     Ok(source)
 }

@@ -63,6 +63,30 @@ pub(super) fn check_size(format: Format, width: u32, height: u32, limits: Limits
     limits.check(width, height)
 }
 
+/// Whether the image data of a JPEG has an end. Its decoder makes up the last pixels of a file that was cut short; the
+/// mark of the end cannot stand inside the data, but may stand before it, in a thumbnail.
+pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
+    let mut rest = bytes.get(2..).unwrap_or_default();
+    loop {
+        match *rest {
+            [0xff, 0xff, ..] => rest = &rest[1..],
+            [0xff, kind, high, low, ..] => {
+                let length = usize::from(u16::from_be_bytes([high, low]));
+                rest = rest.get(2 + length..).unwrap_or_default();
+                if kind == START_OF_SCAN {
+                    return memchr::memmem::rfind(rest, &END_OF_IMAGE).is_some();
+                }
+            }
+            // Not where a segment should be: what it is, its decoder says.
+            [_, ..] => rest = &rest[1..],
+            [] => return false,
+        }
+    }
+}
+
+const START_OF_SCAN: u8 = 0xda;
+const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
+
 /// Width and height of a PNG, which stand at a fixed place.
 pub(super) fn png_size(bytes: &[u8]) -> Result<(u32, u32), ImageError> {
     match bytes.get(8..24) {

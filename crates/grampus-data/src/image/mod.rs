@@ -35,6 +35,9 @@ mod resize;
 mod step;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use batch::{Rows, decode_batch};
 pub use colour::Channels;
 pub use decode::{Decoder, Limits, Picture};
