@@ -2,6 +2,7 @@
 
 pub mod batch;
 mod error;
+pub mod image;
 pub mod loader;
 mod parallel;
 pub mod source;
