@@ -244,10 +244,8 @@ class Shards:
 
     def split(self) -> list[Shards]:
         """Of shards that are tuples or lists of as many elements: a collection for each element."""
-        return [
-            self.transform_shard(operator.itemgetter(place))
-            for place in range(steps.elements(self.collect()))
-        ]
+        count = steps.elements(self.collect())
+        return [self.transform_shard(operator.itemgetter(place)) for place in range(count)]
 
     def zip(self, other: Shards) -> Shards:
         """Pairs of shards. Both must have as many partitions, and as many elements in each of them."""

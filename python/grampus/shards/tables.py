@@ -106,7 +106,10 @@ def unique(values: Sequence[Any]) -> Any:
             )
         joined = table[0]
     _, first = numpy.unique(keys.codes(pyarrow.table({"": joined}), [""]), return_index=True)
-    return joined.take(first).to_numpy()
+    chosen = joined.take(first)
+    if pyarrow.types.is_dictionary(chosen.type):
+        chosen = chosen.cast(chosen.type.value_type)
+    return chosen.to_numpy()
 
 
 def merge(left: Sequence[Any], right: Sequence[Any], how: str, on: list[str] | None, parts: int) -> list[Any]:
