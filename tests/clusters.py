@@ -5,7 +5,6 @@ from conftest import leaving_nothing
 
 import grampus as gp
 
-
 TORCH = ("numpy", "torch", "torch._dynamo")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grampus.errors import DataError
-from grampus.shards import rows
+from grampus.shards import rows, sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -140,8 +140,6 @@ def entries(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 def load(entry: dict[str, Any], allow_pickle: bool) -> Any:
     """One shard of a folder."""
-    import zipfile
-
     file = entry["file"]
     if entry["as"] == "pickle" and not allow_pickle:
         raise DataError(
@@ -149,7 +147,9 @@ def load(entry: dict[str, Any], allow_pickle: bool) -> Any:
         )
     try:
         return _READERS[entry["as"]](entry)
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+    except DataError:
+        raise
+    except (OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
         raise DataError(f"{file} cannot be read: {error}") from None
 
 
@@ -161,10 +161,8 @@ def _load_arrow(entry: dict[str, Any]) -> Any:
 
 
 def _load_arrays(entry: dict[str, Any]) -> Any:
-    import numpy
-
-    with numpy.load(entry["file"], allow_pickle=False) as held:
-        return _planted(entry["tree"], iter([held[f"arr_{place}"] for place in range(len(held.files))]))
+    held = sources.npz(entry["file"])
+    return _planted(entry["tree"], iter([held[f"arr_{place}"] for place in range(len(held))]))
 
 
 def _load_pickle(entry: dict[str, Any]) -> Any:

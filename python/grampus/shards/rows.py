@@ -100,7 +100,10 @@ def count(value: Any, kind: str) -> int:
 
 
 def as_arrow(value: Any) -> Any:
-    """A shard with columns as one Arrow table, with plain texts in place of views, which few kernels take."""
+    """A shard with columns as one Arrow table, with plain texts in place of views, which few kernels take.
+
+    What pandas notes beside a table is left out: it would turn changed columns into what they were before.
+    """
     import pyarrow
 
     if _is(value, "pandas", "DataFrame"):
@@ -114,7 +117,8 @@ def as_arrow(value: Any) -> Any:
             wanted = pyarrow.dictionary(kind.index_type, plain[kind.value_type], kind.ordered)
         if wanted is not None:
             table = table.set_column(place, field.with_type(wanted), table[place].cast(wanted))
-    return table.unify_dictionaries()
+    notes = {key: note for key, note in (table.schema.metadata or {}).items() if key != b"pandas"}
+    return table.replace_schema_metadata(notes).unify_dictionaries()
 
 
 def _frame_as_arrow(frame: Any) -> Any:
