@@ -309,3 +309,46 @@ def test_a_date_is_a_key_like_any_other():
     days = [datetime.date(2024, 1, 1), None, datetime.date(2024, 1, 1)]
     table = pa.table({"day": days, "n": [1, 2, 3]})
     assert gp.Shards.from_arrow(table, 3).group_by("day").to_arrow()["count"].to_pylist() == [2, 1]
+
+
+ODD = pa.table(
+    {
+        "half": pa.array(np.array([1.5, -0.0, 1.5], np.float16)),
+        "bytes": [b"\xff", b"", b"\xff"],
+        "fixed": pa.array([b"ab", None, b"ab"], pa.binary(2)),
+        "time": pa.array([3, 1, 3], pa.time64("us")),
+        "span": pa.array([3, None, 3], pa.duration("ms")),
+        "exact": pa.array([3, 1, 3]).cast(pa.decimal128(24, 2)),
+        "pair": [{"a": 1}, {"a": None}, {"a": 1}],
+        "nothing": pa.nulls(3),
+    }
+)
+
+
+@pytest.mark.parametrize("name", ODD.column_names)
+def test_columns_of_rare_types_are_keys_too(name):
+    shards = gp.Shards.from_arrow(ODD.append_column("row", pa.array([0, 1, 2])), 2)
+    same = [[0, 2], [1]] if name != "nothing" else [[0, 1, 2]]
+    assert shards.group_by(name, {"row": "collect_list"}).to_arrow()["collect_list(row)"].to_pylist() == same
+    assert len(shards.select(name).deduplicate()) == len(same)
+    parts = [part["row"].to_pylist() for part in shards.partition_by(name, 2)]
+    assert sorted(map(len, parts)) in ([0, 3], [1, 2])
+    assert len(shards.merge(shards, on=name)) == sum(len(group) ** 2 for group in same)
+
+
+@pytest.mark.parametrize("kind", ["table", "frame"])
+def test_tables_without_rows_go_through_every_operation(kind):
+    table = random_table(1)
+    made = gp.Shards.from_arrow(table, 2)
+    if kind == "frame":
+        made = gp.Shards.from_pandas(table.to_pandas(), 2)
+    empty = made.transform_shard(lambda part: part[:0])
+    columns = table.drop(["list"]).column_names
+    assert len(empty) == len(empty.sort_values(columns)) == len(empty.deduplicate()) == 0
+    assert len(empty.group_by(["key", "kind"], {"small": ["sum", "collect_list", "first"]})) == 0
+    assert len(empty.merge(empty, "outer", on=["key", "day"])) == len(empty.partition_by("key", 3)) == 0
+    assert len(empty.sample(0.5)) == len(empty.repartition(3)) == len(empty.head()) == 0
+    assert empty["key"].unique().tolist() == [] and empty.max_values("small") is None
+    assert empty.describe()["small"]["count"] == 0
+    assert empty.assemble(["small"], ["row"]).first()["x"].shape == (0, 1)
+    assert empty.get_schema() == made.get_schema()

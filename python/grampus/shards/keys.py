@@ -45,6 +45,8 @@ def values_of(column: Any) -> Any:
     kind = column.type
     if pyarrow.types.is_dictionary(kind):
         return values_of(column.cast(kind.value_type))
+    if pyarrow.types.is_float16(kind):
+        return values_of(column.cast(pyarrow.float32()))  # few kernels take it
     if pyarrow.types.is_floating(kind):
         # The two zeros are equal, but a hash table sees their bits.
         return pyarrow.compute.add(column, pyarrow.scalar(0, kind))
@@ -66,35 +68,30 @@ def codes(table: Any, columns: Sequence[str]) -> Any:
     for name in columns:
         numbers, different = _encoded(values_of(table[name]))
         # At most (rows * rows), which 64 bits hold; numbered again, it is at most the rows.
-        made, _ = _encoded(pyarrow.array(made * max(1, different) + numbers))
+        made, _ = _encoded(pyarrow.chunked_array([made * max(1, different) + numbers]))
     return made
 
 
 def _encoded(column: Any) -> tuple[Any, int]:
+    """The number of each value, in order of first appearance, and how many there are."""
     import numpy
-    import pyarrow
 
-    encoded = pyarrow.chunked_array(
-        [column] if isinstance(column, pyarrow.Array) else column.chunks, column.type
-    )
-    encoded = encoded.dictionary_encode(null_encoding="encode").combine_chunks()
-    if isinstance(encoded, pyarrow.ChunkedArray):  # what it is where there are no rows
+    if len(column) == 0:
         return numpy.zeros(0, numpy.int64), 0
+    encoded = column.dictionary_encode(null_encoding="encode").combine_chunks()
     return encoded.indices.to_numpy(zero_copy_only=False).astype(numpy.int64), len(encoded.dictionary)
 
 
 def hashes(table: Any, columns: Sequence[str]) -> Any:
     """A 64-bit hash of each row's keys, which depends on nothing but their values."""
     import numpy
-    import pyarrow
 
     total = numpy.zeros(table.num_rows, numpy.uint64)
     for name in columns:
         column = values_of(table[name])
         numbers, _ = _encoded(column)
         # In the order of the codes: that of first appearance.
-        different = pyarrow.chunked_array(column.chunks, column.type).unique()
-        total = _mixed(total * numpy.uint64(31) + _text_hashes(different)[numbers])
+        total = _mixed(total * numpy.uint64(31) + _text_hashes(column.unique())[numbers])
     return total
 
 
@@ -105,8 +102,9 @@ def _text_hashes(values: Any) -> Any:
 
     if len(values) == 0:
         return numpy.zeros(0, numpy.uint64)
-    texts = values.cast(pyarrow.large_string()) if values.type != pyarrow.large_binary() else values
-    texts = texts.cast(pyarrow.large_binary())
+    if not _is_binary(values.type):
+        values = values.cast(pyarrow.large_string())
+    texts = values.cast(pyarrow.large_binary())
     lengths = pyarrow.compute.binary_length(texts).fill_null(0).to_numpy(zero_copy_only=False)
     # The bytes of all texts, one after the other, nulls and gaps left out.
     data = numpy.frombuffer(b"".join(text for text in texts.to_pylist() if text), numpy.uint8)
@@ -120,6 +118,13 @@ def _text_hashes(values: Any) -> Any:
     made = sums[ends] - sums[ends - lengths]
     made[numpy.asarray(texts.is_null())] = numpy.uint64(0x9E3779B97F4A7C15)
     return made
+
+
+def _is_binary(kind: Any) -> bool:
+    import pyarrow
+
+    kinds = (pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.is_fixed_size_binary)
+    return any(is_one(kind) for is_one in kinds)
 
 
 def _mixed(numbers: Any) -> Any:

@@ -5,7 +5,7 @@ What is learnt is learnt from all rows at once; it is applied on the workers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grampus.errors import DataError
 from grampus.shards import keys, rows
@@ -19,13 +19,20 @@ if TYPE_CHECKING:
     Columns = str | Sequence[str]
 
 
+class _Figures(NamedTuple):
+    start: float = 0.0
+    span: float = 1.0
+    size: float = 1.0
+    base: float = 0.0
+
+
 class _Scaler:
-    """Scales columns: `(value - subtracted) * factor + added`, three figures that are learnt for each."""
+    """Scales columns: `(value - start) / span * size + base`, four figures that are learnt for each."""
 
     def __init__(self, input_col: Columns | None, output_col: Columns | None) -> None:
         self._inputs: list[str] = []
         self._outputs: list[str] = []
-        self._figures: list[tuple[float, float, float]] | None = None
+        self._figures: list[_Figures] | None = None
         self._name(input_col, output_col)
 
     def _name(self, input_col: Columns | None, output_col: Columns | None) -> None:
@@ -60,7 +67,7 @@ class _Scaler:
         made: Shards = self.fit(shards).transform(shards)
         return made
 
-    def _learnt(self, column: Any) -> tuple[float, float, float]:
+    def _learnt(self, column: Any) -> _Figures:
         raise NotImplementedError
 
 
@@ -82,14 +89,14 @@ class MinMaxScaler(_Scaler):
         super().__init__(inputCol, outputCol)
         self._range = (float(min), float(max))
 
-    def _learnt(self, column: Any) -> tuple[float, float, float]:
+    def _learnt(self, column: Any) -> _Figures:
         import pyarrow.compute
 
         found = pyarrow.compute.min_max(column).as_py()
         low, high = self._range
         if found["min"] is None or found["min"] == found["max"]:
-            return 0.0, 0.0, (low + high) / 2
-        return found["min"], (high - low) / (found["max"] - found["min"]), low
+            return _Figures(size=0.0, base=(low + high) / 2)
+        return _Figures(found["min"], found["max"] - found["min"], high - low, low)
 
 
 class StandardScaler(_Scaler):
@@ -108,12 +115,12 @@ class StandardScaler(_Scaler):
         super().__init__(inputCol, outputCol)
         self._mean, self._deviation = withMean, withStd
 
-    def _learnt(self, column: Any) -> tuple[float, float, float]:
+    def _learnt(self, column: Any) -> _Figures:
         import pyarrow.compute
 
         mean = pyarrow.compute.mean(column).as_py() if self._mean else 0.0
         deviation = pyarrow.compute.stddev(column, ddof=1).as_py() if self._deviation else 1.0
-        return mean or 0.0, 1.0 / deviation if deviation else 0.0, 0.0
+        return _Figures(mean or 0.0, deviation or 1.0, 1.0 if deviation else 0.0)
 
 
 def _numbers(column: Any, name: str) -> Any:
@@ -124,14 +131,13 @@ def _numbers(column: Any, name: str) -> Any:
     return column.cast(pyarrow.float64())
 
 
-def _scaled(
-    value: Any, inputs: list[str], outputs: list[str], figures: list[tuple[float, float, float]]
-) -> Any:
+def _scaled(value: Any, inputs: list[str], outputs: list[str], figures: list[_Figures]) -> Any:
     import pyarrow.compute as kernels
 
     found = [_numbers(_column(value, name), name) for name in inputs]
-    for column, output, (subtracted, factor, added) in zip(found, outputs, figures, strict=True):
-        scaled = kernels.add(kernels.multiply(kernels.subtract(column, subtracted), factor), added)
+    for column, output, (start, span, size, base) in zip(found, outputs, figures, strict=True):
+        scaled = kernels.divide(kernels.subtract(column, start), span)
+        scaled = kernels.add(kernels.multiply(scaled, size), base)
         value = _with_column(value, output, scaled)
     return value
 

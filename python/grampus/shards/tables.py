@@ -220,11 +220,17 @@ def _figure(value: Any) -> float:
 
 def extreme(values: Sequence[Any], column: str, which: str) -> Any:
     """The largest or smallest value of a column; `None` where there is none."""
+    import pyarrow
     import pyarrow.compute
 
     table, _ = whole(values, f"{which}_values")
     keys.check([column], table.column_names)
-    return getattr(pyarrow.compute, which)(keys.values_of(table[column])).as_py()
+    try:
+        return getattr(pyarrow.compute, which)(keys.values_of(table[column])).as_py()
+    except pyarrow.ArrowNotImplementedError:
+        raise DataError(
+            f'{which}_values cannot compare column "{column}": it holds {table[column].type}'
+        ) from None
 
 
 def null_counts(values: Sequence[Any]) -> dict[str, int]:
