@@ -352,3 +352,16 @@ def test_tables_without_rows_go_through_every_operation(kind):
     assert empty.describe()["small"]["count"] == 0
     assert empty.assemble(["small"], ["row"]).first()["x"].shape == (0, 1)
     assert empty.get_schema() == made.get_schema()
+
+
+def test_lists_have_no_order():
+    shards = gp.Shards.from_arrow(pa.table({"list": [[1], [2]], "key": ["a", "a"]}), 2)
+    for use in (
+        lambda: shards.max_values("list"),
+        lambda: shards.group_by("key", {"list": "max"}).compute(),
+        lambda: shards.sort_values("list").compute(),
+    ):
+        with pytest.raises(gp.DataError, match=r'column "list".* holds list'):
+            use()
+    wider = gp.Shards.from_arrow(pa.table({"list": pa.array([[2]], pa.list_(pa.int32())), "b": [7]}), 1)
+    assert shards.merge(wider, on="list").to_arrow()["list"].to_pylist() == [[2]]

@@ -411,6 +411,6 @@ def read_npz(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
     """Read files of numpy arrays, each a shard: a dict of its arrays.
 
     Args:
-        path: a file, a folder, a pattern such as "data/*.npz", or a list of these.
+        path: a file, a folder, a pattern such as `data/*.npz`, or a list of these.
     """
     return Shards.from_objects(sources.files(path, ".npz")).transform_shard(sources.npz)

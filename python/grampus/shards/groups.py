@@ -81,27 +81,35 @@ def _wanted(agg: Aggregations, columns: list[str], have: list[str]) -> list[tupl
     if not isinstance(agg, dict):
         asked = dict.fromkeys(others, agg)
     keys.check(asked, have)
-    pairs = [(name, function) for name, each in asked.items() for function in keys.listed(each)]
+    pairs: list[tuple[str | None, str]] = [
+        (name, function) for name, each in asked.items() for function in keys.listed(each)
+    ]
     for _, function in pairs:
         if function not in FUNCTIONS:
-            keys_known = ", ".join(FUNCTIONS)
-            raise DataError(f"group_by has no function {function!r}: it has {keys_known}")
+            raise DataError(f"group_by has no function {function!r}: it has {', '.join(FUNCTIONS)}")
     if not pairs:
         raise DataError("group_by has nothing to work out: give agg a function, or a dict of columns")
-    return [*pairs]
+    return pairs
 
 
 def _aggregated(column: Any, name: str, function: str, codes: Any, groups: int) -> Any:
     import pyarrow
 
     if not (function in _ANY_TYPE or tables._is_number(column.type) or pyarrow.types.is_boolean(column.type)):
-        raise DataError(
-            f'group_by cannot work out {function} of column "{name}", which holds {column.type}: '
-            "name the columns, as in agg={'price': 'sum'}"
-        )
+        raise DataError(_refused(function, name, column))
     valid = column.is_valid().to_numpy()
     there = _Column(column.filter(pyarrow.array(valid)), codes[valid], groups)
-    return FUNCTIONS[function](there)
+    try:
+        return FUNCTIONS[function](there)
+    except pyarrow.ArrowNotImplementedError:
+        raise DataError(_refused(function, name, column)) from None
+
+
+def _refused(function: str, name: str, column: Any) -> str:
+    return (
+        f'group_by cannot work out {function} of column "{name}", which holds {column.type}: '
+        "name the columns, as in agg={'price': 'sum'}"
+    )
 
 
 def _kernel(function: str) -> Callable[[_Column], Any]:

@@ -38,7 +38,7 @@ def check(asked: Iterable[Any], have: Sequence[Any]) -> None:
 
 
 def values_of(column: Any) -> Any:
-    """A column as kernels compare it: categories as what they stand for, one zero, lists as their text."""
+    """A column as kernels compare it: categories as what they stand for, and only one zero."""
     import pyarrow
     import pyarrow.compute
 
@@ -50,10 +50,17 @@ def values_of(column: Any) -> Any:
     if pyarrow.types.is_floating(kind):
         # The two zeros are equal, but a hash table sees their bits.
         return pyarrow.compute.add(column, pyarrow.scalar(0, kind))
-    if pyarrow.types.is_nested(kind):
+    return column
+
+
+def _hashable(column: Any) -> Any:
+    """The same, with lists and structs, which no kernel hashes, as their text."""
+    import pyarrow
+
+    if pyarrow.types.is_nested(column.type):
         texts = [None if value is None else repr(value) for value in column.to_pylist()]
         return pyarrow.chunked_array([pyarrow.array(texts, pyarrow.large_string())])
-    return column
+    return values_of(column)
 
 
 def codes(table: Any, columns: Sequence[str]) -> Any:
@@ -66,7 +73,7 @@ def codes(table: Any, columns: Sequence[str]) -> Any:
 
     made = numpy.zeros(table.num_rows, numpy.int64)
     for name in columns:
-        numbers, different = _encoded(values_of(table[name]))
+        numbers, different = _encoded(_hashable(table[name]))
         # At most (rows * rows), which 64 bits hold; numbered again, it is at most the rows.
         made, _ = _encoded(pyarrow.chunked_array([made * max(1, different) + numbers]))
     return made
@@ -88,7 +95,7 @@ def hashes(table: Any, columns: Sequence[str]) -> Any:
 
     total = numpy.zeros(table.num_rows, numpy.uint64)
     for name in columns:
-        column = values_of(table[name])
+        column = _hashable(table[name])
         numbers, _ = _encoded(column)
         # In the order of the codes: that of first appearance.
         total = _mixed(total * numpy.uint64(31) + _text_hashes(column.unique())[numbers])
