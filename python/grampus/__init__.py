@@ -8,7 +8,7 @@
 >>> gp.stop()
 """
 
-from grampus import callbacks, collective, metrics, triggers
+from grampus import callbacks, collective, metrics, shards, triggers
 from grampus._native import __version__
 from grampus._training.lanes import lane
 from grampus.checkpoint import Checkpoint
@@ -21,6 +21,7 @@ from grampus.errors import (
     CollectiveError,
     DataError,
     GrampusError,
+    NoColumn,
     NotPicklable,
     PeerLost,
     WorkerDied,
@@ -29,6 +30,7 @@ from grampus.errors import (
 from grampus.estimator import Estimator
 from grampus.history import History
 from grampus.session import init, run, stop
+from grampus.shards import Shards, SharedValue, read_npz
 
 __all__ = [
     "CallMismatch",
@@ -41,8 +43,11 @@ __all__ = [
     "Estimator",
     "GrampusError",
     "History",
+    "NoColumn",
     "NotPicklable",
     "PeerLost",
+    "Shards",
+    "SharedValue",
     "WorkerDied",
     "WorkerTraceback",
     "__version__",
@@ -54,7 +59,9 @@ __all__ = [
     "local_world_size",
     "metrics",
     "rank",
+    "read_npz",
     "run",
+    "shards",
     "stop",
     "triggers",
     "world_size",

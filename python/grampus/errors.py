@@ -11,6 +11,7 @@ __all__ = [
     "CollectiveError",
     "DataError",
     "GrampusError",
+    "NoColumn",
     "NotPicklable",
     "PeerLost",
     "WorkerDied",
@@ -24,6 +25,13 @@ class ClusterError(GrampusError):
 
 class DataError(GrampusError, ValueError):
     """Data cannot be found, read or used as asked; the message names the file, the row and the column."""
+
+
+class NoColumn(DataError, KeyError):
+    """A column that is not there."""
+
+    # A `KeyError` would show its text in quotation marks.
+    __str__ = Exception.__str__
 
 
 class NotPicklable(GrampusError, TypeError):
