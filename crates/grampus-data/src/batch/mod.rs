@@ -6,4 +6,4 @@ mod pack;
 
 pub use buffer::{Buffer, Spare};
 pub use output::{Kind, Output};
-pub use pack::{Bad, Matrix, Packed, pack};
+pub use pack::{Bad, Images, Matrix, Packed, Stored, pack};

@@ -1,23 +1,32 @@
 //! What rows become.
 
+use std::sync::Arc;
+
 use arrow::datatypes::DataType;
 use serde::{Deserialize, Serialize};
 
-/// One input or target of a model: some columns side by side.
+use crate::image::Pipeline;
+
+/// One input or target of a model: some columns of numbers side by side, or one of images.
 ///
 /// ```
 /// use grampus_data::batch::{Kind, Output};
-/// let x = Output::new(["age", "income"], Some(Kind::F32));
-/// assert_eq!(serde_json::to_string(&x)?, r#"{"columns":["age","income"],"kind":"f32"}"#);
+/// let x: Output = serde_json::from_str(r#"{"columns": ["age", "income"], "kind": "f32"}"#)?;
+/// assert_eq!((x.columns.len(), x.kind), (2, Some(Kind::F32)));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Output {
     /// Columns of numbers; one of lists, all of one length, makes as many.
     pub columns: Vec<String>,
     /// What the numbers become; by default 64-bit floats become 32-bit ones and whole numbers 64-bit ones, and the first
     /// column decides for all.
+    #[serde(default)]
     pub kind: Option<Kind>,
+    /// What is done with the images of the one column, which holds their files' bytes.
+    #[serde(default)]
+    pub images: Option<Arc<Pipeline>>,
 }
 
 impl Output {
@@ -26,6 +35,7 @@ impl Output {
         Self {
             columns: columns.into_iter().map(Into::into).collect(),
             kind,
+            images: None,
         }
     }
 }

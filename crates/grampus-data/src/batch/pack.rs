@@ -4,10 +4,11 @@
 //! cache; taken from rows, one or two are. So a block of rows is turned over once, in order, and then read in any order.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, LargeBinaryArray, RecordBatch};
 use arrow::buffer::NullBuffer;
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     ToByteSlice, UInt8Type,
@@ -15,6 +16,7 @@ use arrow::datatypes::{
 use bytes::Bytes;
 
 use super::output::{Kind, Output};
+use crate::image::{self, Decoder, Limits, Pipeline};
 use crate::{DataError, Place};
 
 /// Rows that are turned over at once: what they take of all columns stays in the cache.
@@ -25,13 +27,50 @@ const TILE: usize = 256;
 pub struct Packed {
     /// How many rows there are.
     pub rows: usize,
-    /// Each output's rows, one behind the other.
-    pub outputs: Vec<Matrix>,
+    /// Each output of all rows.
+    pub outputs: Vec<Stored>,
     /// Rows that must not be used, in order.
     pub bad: Vec<Bad>,
+    /// Where they come from.
+    pub place: Place,
 }
 
 /// One output of all rows of a block.
+#[derive(Clone, Debug)]
+pub enum Stored {
+    /// Numbers, row behind row.
+    Numbers(Matrix),
+    /// Files of images, which are decoded each time: decoded ones would take many times the memory, and each epoch may
+    /// want other parts of them.
+    Images(Images),
+}
+
+impl Stored {
+    /// What the numbers of a batch are, and how many a row has along each axis.
+    pub fn form(&self) -> (Kind, &[usize]) {
+        match self {
+            Self::Numbers(matrix) => (matrix.kind, &matrix.shape),
+            Self::Images(images) => (images.kind, &images.shape),
+        }
+    }
+}
+
+/// Files of images, one for each row.
+#[derive(Clone, Debug)]
+pub struct Images {
+    /// The column that they are in.
+    pub column: String,
+    /// What becomes of them.
+    pub pipeline: Arc<Pipeline>,
+    /// What their numbers become.
+    pub kind: Kind,
+    /// Numbers of an image along each axis.
+    pub shape: Vec<usize>,
+    /// Their bytes.
+    pub files: LargeBinaryArray,
+}
+
+/// Numbers, row behind row.
 #[derive(Clone, Debug)]
 pub struct Matrix {
     /// What its numbers are.
@@ -62,10 +101,15 @@ pub struct Bad {
 /// `skip` lists it.
 pub fn pack(rows: &RecordBatch, outputs: &[Output], place: &Place, skip: bool) -> Result<Packed, DataError> {
     let mut bad = Vec::new();
-    let mut matrices = Vec::with_capacity(outputs.len());
+    let mut stored = Vec::with_capacity(outputs.len());
     for output in outputs {
-        let columns = columns(rows, output, place, &mut bad)?;
-        matrices.push(turned(rows.num_rows(), &columns));
+        stored.push(match &output.images {
+            Some(pipeline) => Stored::Images(images(rows, output, pipeline, place, &mut bad)?),
+            None => {
+                let columns = columns(rows, output, place, &mut bad)?;
+                Stored::Numbers(turned(rows.num_rows(), &columns))
+            }
+        });
     }
     bad.sort_by_key(|found: &(usize, DataError)| found.0);
     bad.dedup_by_key(|found| found.0);
@@ -78,8 +122,54 @@ pub fn pack(rows: &RecordBatch, outputs: &[Output], place: &Place, skip: bool) -
     });
     Ok(Packed {
         rows: rows.num_rows(),
-        outputs: matrices,
+        outputs: stored,
         bad: bad.collect(),
+        place: place.clone(),
+    })
+}
+
+fn images(
+    rows: &RecordBatch,
+    output: &Output,
+    pipeline: &Arc<Pipeline>,
+    place: &Place,
+    bad: &mut Vec<(usize, DataError)>,
+) -> Result<Images, DataError> {
+    let [name] = output.columns.as_slice() else {
+        return Err(DataError::option(
+            "columns",
+            "images come from one column: name one",
+        ));
+    };
+    let array = column(rows, name)?;
+    let here = place.clone().column(name);
+    let files = cast(array, &DataType::LargeBinary).map_err(|_| DataError::WrongValue {
+        place: here.clone(),
+        why: format!("it holds {}, not the bytes of image files", array.data_type()),
+    })?;
+    let files = files.as_binary::<i64>().clone();
+    for row in (0..files.len()).filter(|&row| files.is_null(row)) {
+        let place = here.clone().row(row as u64);
+        bad.push((row, DataError::Null { place }));
+    }
+    // Where no step ends in a size of its own, the first image tells it for all; one that tells none is found out later.
+    let decoder = Decoder::new(Limits::default());
+    let first = files.iter().flatten().find_map(|file| decoder.size(file).ok());
+    let shape = pipeline
+        .output_shape(first)
+        .map_err(|error| DataError::WrongValue {
+            place: here,
+            why: error.to_string(),
+        })?;
+    Ok(Images {
+        column: name.clone(),
+        pipeline: Arc::clone(pipeline),
+        kind: match pipeline.output().kind {
+            image::Kind::F32 => Kind::F32,
+            image::Kind::U8 => Kind::U8,
+        },
+        shape: shape.to_vec(),
+        files,
     })
 }
 
@@ -343,7 +433,6 @@ mod tests {
         BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray, StringArray,
     };
     use proptest::prelude::*;
-    use std::sync::Arc;
 
     fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
         RecordBatch::try_from_iter(columns).unwrap()
@@ -353,8 +442,15 @@ mod tests {
         Place::file("a.parquet").row_group(2)
     }
 
-    fn floats(matrix: &Matrix) -> Vec<f32> {
-        let numbers = matrix.data.chunks_exact(4);
+    fn matrix(packed: &Packed) -> &Matrix {
+        match &packed.outputs[0] {
+            Stored::Numbers(matrix) => matrix,
+            Stored::Images(_) => panic!("numbers are wanted"),
+        }
+    }
+
+    fn floats(packed: &Packed) -> Vec<f32> {
+        let numbers = matrix(packed).data.chunks_exact(4);
         numbers
             .map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap()))
             .collect()
@@ -373,16 +469,12 @@ mod tests {
             ("c", Arc::new(BooleanArray::from(vec![true, false]))),
         ]);
         let found = packed(&table, &["a", "b", "c"], None).unwrap();
-        let matrix = &found.outputs[0];
-        assert_eq!((matrix.kind, &matrix.shape[..]), (Kind::F32, &[3][..]));
-        assert_eq!(floats(matrix), [1.0, 3.0, 1.0, 2.0, 4.0, 0.0]);
+        assert_eq!(found.outputs[0].form(), (Kind::F32, &[3][..]));
+        assert_eq!(floats(&found), [1.0, 3.0, 1.0, 2.0, 4.0, 0.0]);
         let truth = packed(&table, &["c"], None).unwrap();
-        assert_eq!(truth.outputs[0].data[..], [1, 0]);
+        assert_eq!(matrix(&truth).data[..], [1, 0]);
         let label = packed(&table, &["b"], None).unwrap();
-        assert_eq!(
-            (label.outputs[0].kind, label.outputs[0].shape.len()),
-            (Kind::I64, 0)
-        );
+        assert_eq!(label.outputs[0].form(), (Kind::I64, &[][..]));
     }
 
     #[test]
@@ -398,10 +490,10 @@ mod tests {
         // A slice begins in the middle of what its lists share.
         let second = table.slice(1, 1);
         let found = packed(&second, &["fixed"], None).unwrap();
-        assert_eq!(found.outputs[0].shape, [2]);
-        assert_eq!(floats(&found.outputs[0]), [3.0, 4.0]);
+        assert_eq!(matrix(&found).shape, [2]);
+        assert_eq!(floats(&found), [3.0, 4.0]);
         let found = packed(&second, &["list"], Some(Kind::F32)).unwrap();
-        assert_eq!(floats(&found.outputs[0]), [8.0, 9.0, 10.0]);
+        assert_eq!(floats(&found), [8.0, 9.0, 10.0]);
         let error = packed(&table, &["fixed", "list"], None).unwrap_err();
         assert!(error.to_string().contains("an output of its own"), "{error}");
     }
@@ -456,7 +548,7 @@ mod tests {
             let table = RecordBatch::try_from_iter(columns).unwrap();
             let found = pack(&table, &[Output::new(names.clone(), None)], &here(), false).unwrap();
             let wanted: Vec<f32> = (0..rows * width).map(|number| number as f32).collect();
-            prop_assert_eq!(floats(&found.outputs[0]), wanted);
+            prop_assert_eq!(floats(&found), wanted);
         }
     }
 }

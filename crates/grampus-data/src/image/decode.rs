@@ -10,10 +10,10 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
+use super::ImageError;
 use super::colour::{self, Channels};
 use super::header::{self, Format};
 use super::resize::Resizer;
-use super::ImageError;
 
 /// How large an image may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,8 @@ impl Decoder {
             Format::Png => {
                 let (width, height) = header::png_size(bytes)?;
                 header::check_size(Format::Png, width, height, self.limits)?;
-                let source = PngDecoder::new(Cursor::new(bytes)).map_err(|error| Format::Png.damaged(error))?;
+                let source =
+                    PngDecoder::new(Cursor::new(bytes)).map_err(|error| Format::Png.damaged(error))?;
                 self.decode_lossless(source, channels)
                     .map_err(|error| Format::Png.damaged(error))?;
             }

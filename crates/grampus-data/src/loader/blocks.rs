@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use arrow::compute::concat_batches;
+
 use crate::DataError;
-use crate::batch::Packed;
+use crate::batch::{Output, Packed, pack};
+use crate::table::parquet::Dataset;
 
 /// Rows in blocks, such as the row groups of Parquet files.
 pub trait Blocks: Send + Sync {
@@ -15,18 +18,23 @@ pub trait Blocks: Send + Sync {
 
     /// Whether blocks are at hand: reading one costs nothing, and keeping it takes no memory.
     fn held(&self) -> bool;
+
+    /// Whether rows that cannot be used are left out, and listed, instead of being errors.
+    fn skips(&self) -> bool;
 }
 
 /// Blocks that are in memory.
 pub struct Held {
     blocks: Vec<Arc<Packed>>,
     sizes: Vec<u64>,
+    skip: bool,
 }
 
 impl Held {
     /// These blocks, in order.
-    pub fn new(blocks: Vec<Packed>) -> Self {
+    pub fn new(blocks: Vec<Packed>, skip: bool) -> Self {
         Self {
+            skip,
             sizes: blocks.iter().map(|block| block.rows as u64).collect(),
             blocks: blocks.into_iter().map(Arc::new).collect(),
         }
@@ -44,5 +52,55 @@ impl Blocks for Held {
 
     fn held(&self) -> bool {
         true
+    }
+
+    fn skips(&self) -> bool {
+        self.skip
+    }
+}
+
+/// Row groups of Parquet files, read each time.
+pub struct Stream {
+    dataset: Dataset,
+    outputs: Vec<Output>,
+    columns: Vec<String>,
+    sizes: Vec<u64>,
+    skip: bool,
+}
+
+impl Stream {
+    /// The columns that the outputs need; rows that cannot be used are errors, or left out.
+    pub fn new(dataset: Dataset, outputs: Vec<Output>, skip: bool) -> Self {
+        let mut columns: Vec<String> = outputs.iter().flat_map(|output| output.columns.clone()).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        Self {
+            sizes: dataset.row_groups().iter().map(|group| group.rows).collect(),
+            dataset,
+            outputs,
+            columns,
+            skip,
+        }
+    }
+}
+
+impl Blocks for Stream {
+    fn sizes(&self) -> &[u64] {
+        &self.sizes
+    }
+
+    fn read(&self, block: usize) -> Result<Arc<Packed>, DataError> {
+        let table = self.dataset.read_group(block, Some(&self.columns))?;
+        let rows = concat_batches(table.schema(), table.batches())?;
+        let packed = pack(&rows, &self.outputs, &self.dataset.place(block), self.skip)?;
+        Ok(Arc::new(packed))
+    }
+
+    fn held(&self) -> bool {
+        false
+    }
+
+    fn skips(&self) -> bool {
+        self.skip
     }
 }

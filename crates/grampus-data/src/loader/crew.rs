@@ -8,10 +8,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::blocks::Blocks;
-use super::gather::{Batch, Opened, gathered};
+use super::gather::{Batch, Maker, Opened};
 use super::sequence::Sequence;
 use crate::DataError;
 use crate::batch::{Packed, Spare};
+use crate::image::{Decoder, Limits};
 
 type Answer = Result<Batch, Arc<DataError>>;
 
@@ -203,6 +204,7 @@ impl Shared {
     }
 
     fn serve(&self) {
+        let mut decoder = Decoder::new(Limits::default());
         while let Some(work) = self.find_work() {
             match work {
                 Work::Read(block) => {
@@ -214,7 +216,13 @@ impl Shared {
                     self.work.notify_all();
                 }
                 Work::Gather(number, rows, blocks, sequence) => {
-                    let answer = gathered(&rows, &blocks, &self.spare, &sequence).map_err(Arc::new);
+                    let mut maker = Maker {
+                        spare: &self.spare,
+                        sequence: &sequence,
+                        decoder: &mut decoder,
+                        skip: self.blocks.skips(),
+                    };
+                    let answer = maker.batch(&rows, &blocks).map_err(Arc::new);
                     let mut state = self.lock();
                     // Whoever began anew does not want it any more.
                     if state.asks.contains_key(&number) {
@@ -290,7 +298,7 @@ fn all_opened(
 mod tests {
     use super::*;
     use crate::Place;
-    use crate::batch::{Kind, Matrix};
+    use crate::batch::{Kind, Matrix, Stored};
     use crate::loader::Held;
     use bytes::Bytes;
     use proptest::prelude::*;
@@ -303,12 +311,13 @@ mod tests {
         let numbers: Vec<u8> = (first..first + rows).flat_map(u64::to_ne_bytes).collect();
         Packed {
             rows: rows as usize,
-            outputs: vec![Matrix {
+            outputs: vec![Stored::Numbers(Matrix {
                 kind: Kind::I64,
                 shape: Vec::new(),
                 data: Bytes::from(numbers),
-            }],
+            })],
             bad: Vec::new(),
+            place: Place::default(),
         }
     }
 
@@ -381,12 +390,18 @@ mod tests {
             let mut read = Packed::clone(&*self.held.read(block)?);
             let open = 1 + self.open.fetch_add(1, Ordering::SeqCst);
             self.most.fetch_max(open, Ordering::SeqCst);
-            let data = std::mem::take(&mut read.outputs[0].data);
-            read.outputs[0].data = Bytes::from_owner(Counted(data, Arc::clone(&self.open)));
+            if let Stored::Numbers(matrix) = &mut read.outputs[0] {
+                let data = std::mem::take(&mut matrix.data);
+                matrix.data = Bytes::from_owner(Counted(data, Arc::clone(&self.open)));
+            }
             Ok(Arc::new(read))
         }
 
         fn held(&self) -> bool {
+            false
+        }
+
+        fn skips(&self) -> bool {
             false
         }
     }
@@ -396,7 +411,7 @@ mod tests {
         let sizes = [10; 40];
         let (open, most) = (Arc::default(), Arc::default());
         let far = Far {
-            held: Held::new(blocks(&sizes)),
+            held: Held::new(blocks(&sizes), false),
             open: Arc::clone(&open),
             most: Arc::clone(&most),
         };
@@ -436,9 +451,12 @@ mod tests {
             fn held(&self) -> bool {
                 false
             }
+            fn skips(&self) -> bool {
+                false
+            }
         }
-        let loader = Loader::new(Box::new(Damaged(Held::new(blocks(&[4; 4])))), 2, 4).unwrap();
-        loader.begin(Sequence::in_order(&[4; 4]));
+        let loader = Loader::new(Box::new(Damaged(Held::new(blocks(&[4; 4]), false))), 2, 4).unwrap();
+        loader.begin(Sequence::in_order(0, 0, &[4; 4]));
         for first in [0, 4, 8, 12] {
             loader.ask(first..first + 4);
         }
@@ -454,8 +472,8 @@ mod tests {
             row: 4,
             why: "it is null".to_owned(),
         }];
-        let loader = Loader::new(Box::new(Held::new(vec![bad])), 1, 1).unwrap();
-        loader.begin(Sequence::in_order(&[6]));
+        let loader = Loader::new(Box::new(Held::new(vec![bad], true)), 1, 1).unwrap();
+        loader.begin(Sequence::in_order(0, 0, &[6]));
         loader.ask(3..6);
         let batch = loader.next(LIMIT).unwrap().unwrap();
         assert_eq!((values(&batch), batch.skipped.len()), (vec![3, 5], 1));
@@ -463,9 +481,9 @@ mod tests {
 
     #[test]
     fn whoever_begins_anew_gets_nothing_of_before() {
-        let loader = Loader::new(Box::new(Held::new(blocks(&[100]))), 2, 4).unwrap();
+        let loader = Loader::new(Box::new(Held::new(blocks(&[100]), false)), 2, 4).unwrap();
         for first in 0..20 {
-            loader.begin(Sequence::in_order(&[100]));
+            loader.begin(Sequence::in_order(0, 0, &[100]));
             loader.ask(first..first + 10);
             loader.ask(50..60);
             if first % 2 == 0 {
@@ -485,9 +503,9 @@ mod tests {
             ahead in 1..5_usize,
             seed: u64,
         ) {
-            let loader = Loader::new(Box::new(Held::new(blocks(&sizes))), threads, ahead).unwrap();
+            let loader = Loader::new(Box::new(Held::new(blocks(&sizes), false)), threads, ahead).unwrap();
             let rows: Vec<u64> = (0..sizes.iter().sum()).collect();
-            let in_order = epoch(&loader, Sequence::in_order(&sizes), size, ahead);
+            let in_order = epoch(&loader, Sequence::in_order(0, 0, &sizes), size, ahead);
             prop_assert_eq!(in_order.concat(), rows.clone());
             for sequence in [Sequence::shuffled(seed, 1, &sizes), Sequence::windows(seed, 1, &sizes, 3)] {
                 let batches = epoch(&loader, sequence.clone(), size, ahead);

@@ -6,7 +6,7 @@ mod depth;
 mod gather;
 mod sequence;
 
-pub use blocks::{Blocks, Held};
+pub use blocks::{Blocks, Held, Stream};
 pub use crew::Loader;
 pub use depth::Depth;
 pub use gather::{Batch, Part};

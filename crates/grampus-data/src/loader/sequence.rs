@@ -2,12 +2,16 @@
 
 use std::ops::Range;
 
-use grampus_core::{Order, Windows};
+use grampus_core::{Order, Random, Windows};
+
+use crate::image::Rows;
 
 /// The rows of an epoch, by place.
 #[derive(Clone, Debug)]
 pub struct Sequence {
     kind: Kind,
+    seed: u64,
+    epoch: u64,
     /// The first row of each block, and the number of rows at the end.
     starts: Vec<u64>,
 }
@@ -21,27 +25,33 @@ enum Kind {
 
 impl Sequence {
     /// As they come.
-    pub fn in_order(sizes: &[u64]) -> Self {
-        Self::of(Kind::InOrder, sizes)
+    pub fn in_order(seed: u64, epoch: u64, sizes: &[u64]) -> Self {
+        Self::of(Kind::InOrder, seed, epoch, sizes)
     }
 
     /// All of them shuffled.
     pub fn shuffled(seed: u64, epoch: u64, sizes: &[u64]) -> Self {
         let order = Order::new(seed, epoch, sizes.iter().sum());
-        Self::of(Kind::Shuffled(order), sizes)
+        Self::of(Kind::Shuffled(order), seed, epoch, sizes)
     }
 
     /// Blocks shuffled, and the rows of so many blocks among themselves.
     pub fn windows(seed: u64, epoch: u64, sizes: &[u64], window: usize) -> Self {
-        Self::of(Kind::Windows(Windows::new(seed, epoch, sizes, window)), sizes)
+        let windows = Windows::new(seed, epoch, sizes, window);
+        Self::of(Kind::Windows(windows), seed, epoch, sizes)
     }
 
-    fn of(kind: Kind, sizes: &[u64]) -> Self {
+    fn of(kind: Kind, seed: u64, epoch: u64, sizes: &[u64]) -> Self {
         let mut starts = vec![0];
         for size in sizes {
             starts.push(starts.last().copied().unwrap_or(0) + size);
         }
-        Self { kind, starts }
+        Self {
+            kind,
+            seed,
+            epoch,
+            starts,
+        }
     }
 
     /// How many rows there are.
@@ -62,6 +72,16 @@ impl Sequence {
     /// The row's number among all.
     pub fn number(&self, (block, row): (usize, u64)) -> u64 {
         self.starts[block] + row
+    }
+
+    /// The random numbers of a row: the same whoever reads it, and in whatever order.
+    pub fn random(&self, row: (usize, u64)) -> Random {
+        let rows = Rows {
+            seed: self.seed,
+            epoch: self.epoch,
+            first: self.number(row),
+        };
+        rows.random(0)
     }
 
     /// The blocks that are worth having while the rows at a place are read: those of now and those of soon.
@@ -95,7 +115,7 @@ mod tests {
 
     #[test]
     fn blocks_without_rows_are_passed_over() {
-        let sequence = Sequence::in_order(&[2, 0, 1]);
+        let sequence = Sequence::in_order(0, 0, &[2, 0, 1]);
         assert_eq!(sequence.at(0..9), [(0, 0), (0, 1), (2, 0)]);
         assert_eq!(sequence.number((2, 0)), 2);
         assert_eq!(sequence.near(1), [0, 1]);
@@ -119,7 +139,7 @@ mod tests {
 
     #[test]
     fn nothing_has_no_rows() {
-        for sequence in [Sequence::in_order(&[]), Sequence::windows(1, 0, &[], 2)] {
+        for sequence in [Sequence::in_order(0, 0, &[]), Sequence::windows(1, 0, &[], 2)] {
             assert!(sequence.at(0..3).is_empty());
             assert!(sequence.near(0).is_empty());
         }
