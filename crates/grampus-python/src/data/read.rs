@@ -3,8 +3,8 @@
 use grampus_data::DataError;
 use grampus_data::source::{File, find};
 use grampus_data::table::csv::{self, CsvOptions};
-use grampus_data::table::parquet::{self, Dataset};
 use grampus_data::table::json;
+use grampus_data::table::parquet::{self, Dataset};
 use pyo3::prelude::*;
 
 use super::detached;

@@ -36,8 +36,12 @@ impl Table {
                 "{kind} has no __arrow_c_stream__: give a table of pyarrow, pandas, polars or such"
             )));
         }
-        let capsule = stream.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?;
-        let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
+        let capsule = stream
+            .call_method0("__arrow_c_stream__")?
+            .cast_into::<PyCapsule>()?;
+        let pointer = capsule
+            .pointer_checked(Some(STREAM))?
+            .cast::<FFI_ArrowArrayStream>();
         // SAFETY: a capsule of this name holds such a stream, as the interface says. It is moved out of the capsule, which then holds
         // one that is released.
         let reader = unsafe { ArrowArrayStreamReader::from_raw(pointer.as_ptr()) };
@@ -117,7 +121,10 @@ impl Table {
 
     fn __repr__(&self) -> String {
         let columns = self.0.schema().fields().len();
-        format!("<grampus table of {} rows and {columns} columns>", self.0.num_rows())
+        format!(
+            "<grampus table of {} rows and {columns} columns>",
+            self.0.num_rows()
+        )
     }
 }
 
