@@ -13,13 +13,13 @@ use super::remote::Store;
 use crate::DataError;
 
 /// A file of this machine or of an object store.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct File {
     name: String,
     lies: Lies,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Lies {
     Here(PathBuf),
     There(Arc<Store>, Path),

@@ -18,6 +18,7 @@ use super::{WILD, is_meant};
 use crate::DataError;
 
 /// A bucket or a site. It has no thread of its own: whoever asks drives the requests.
+#[derive(Debug)]
 pub(super) struct Store {
     client: Arc<dyn ObjectStore>,
     runtime: Runtime,
