@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::compute::concat_batches;
-
 use crate::DataError;
 use crate::batch::{Output, Packed, pack};
 use crate::table::parquet::Dataset;
@@ -91,8 +89,12 @@ impl Blocks for Stream {
 
     fn read(&self, block: usize) -> Result<Arc<Packed>, DataError> {
         let table = self.dataset.read_group(block, Some(&self.columns))?;
-        let rows = concat_batches(table.schema(), table.batches())?;
-        let packed = pack(&rows, &self.outputs, &self.dataset.place(block), self.skip)?;
+        let packed = pack(
+            &table.whole()?,
+            &self.outputs,
+            &self.dataset.place(block),
+            self.skip,
+        )?;
         Ok(Arc::new(packed))
     }
 

@@ -9,6 +9,7 @@ mod whole;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::concat_batches;
 use arrow::datatypes::{Schema, SchemaRef};
 
 use crate::DataError;
@@ -46,6 +47,14 @@ impl Table {
     /// The rows, in order; no batch is empty.
     pub fn batches(&self) -> &[RecordBatch] {
         &self.batches
+    }
+
+    /// All rows in one batch; a copy where there are several.
+    pub fn whole(&self) -> Result<RecordBatch, DataError> {
+        match self.batches.as_slice() {
+            [only] => Ok(only.clone()),
+            several => Ok(concat_batches(&self.schema, several)?),
+        }
     }
 
     /// How many rows there are.
