@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::DataError;
 use crate::batch::{Output, Packed, pack};
+use crate::table::Table;
 use crate::table::parquet::Dataset;
+use crate::{DataError, Place, parallel};
 
 /// Rows in blocks, such as the row groups of Parquet files.
 pub trait Blocks: Send + Sync {
@@ -29,12 +30,18 @@ pub struct Held {
 }
 
 impl Held {
-    /// These blocks, in order.
-    pub fn new(blocks: Vec<Packed>, skip: bool) -> Self {
+    /// Reads all blocks into memory, on all cores.
+    pub fn read(from: &dyn Blocks) -> Result<Self, DataError> {
+        let numbers: Vec<usize> = (0..from.sizes().len()).collect();
+        let blocks = parallel::map(parallel::cores(), &numbers, |&block| from.read(block))?;
+        Ok(Self::of(blocks, from.skips()))
+    }
+
+    fn of(blocks: Vec<Arc<Packed>>, skip: bool) -> Self {
         Self {
             skip,
             sizes: blocks.iter().map(|block| block.rows as u64).collect(),
-            blocks: blocks.into_iter().map(Arc::new).collect(),
+            blocks,
         }
     }
 }
@@ -50,6 +57,46 @@ impl Blocks for Held {
 
     fn held(&self) -> bool {
         true
+    }
+
+    fn skips(&self) -> bool {
+        self.skip
+    }
+}
+
+/// Tables in memory, packed each time.
+pub struct Tables {
+    tables: Vec<Table>,
+    outputs: Vec<Output>,
+    sizes: Vec<u64>,
+    skip: bool,
+}
+
+impl Tables {
+    /// Each table is a block; rows that cannot be used are errors, or left out.
+    pub fn new(tables: Vec<Table>, outputs: Vec<Output>, skip: bool) -> Self {
+        Self {
+            sizes: tables.iter().map(|table| table.num_rows() as u64).collect(),
+            tables,
+            outputs,
+            skip,
+        }
+    }
+}
+
+impl Blocks for Tables {
+    fn sizes(&self) -> &[u64] {
+        &self.sizes
+    }
+
+    fn read(&self, block: usize) -> Result<Arc<Packed>, DataError> {
+        let place = Place::file(format!("shard {block}"));
+        let packed = pack(&self.tables[block].whole()?, &self.outputs, &place, self.skip)?;
+        Ok(Arc::new(packed))
+    }
+
+    fn held(&self) -> bool {
+        false
     }
 
     fn skips(&self) -> bool {
@@ -104,5 +151,13 @@ impl Blocks for Stream {
 
     fn skips(&self) -> bool {
         self.skip
+    }
+}
+
+#[cfg(test)]
+impl Held {
+    /// These blocks, in order.
+    pub(crate) fn new(blocks: Vec<Packed>, skip: bool) -> Self {
+        Self::of(blocks.into_iter().map(Arc::new).collect(), skip)
     }
 }

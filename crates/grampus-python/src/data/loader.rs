@@ -1,17 +1,18 @@
 //! Batches that threads make ready.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use grampus_data::batch::{Buffer, Kind, Output, Stored, pack};
-use grampus_data::loader::{Batch, Depth, Held, Loader as Inner, Sequence, Stream};
+use grampus_data::DataError;
+use grampus_data::batch::{Buffer, Kind, Output};
+use grampus_data::loader::{self, Batch, Blocks, Depth, Held, Sequence, Stream, Tables};
 use grampus_data::source::find;
 use grampus_data::table::parquet::Dataset;
-use grampus_data::{DataError, Place};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::table::Table;
+use super::table::{Table, borrow};
 use super::{detached, raise};
 
 /// How often a thread that waits looks for signals.
@@ -20,30 +21,22 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Loader>()?;
     module.add_class::<Numbers>()?;
-    module.add_function(wrap_pyfunction!(pack_table, module)?)
+    module.add_function(wrap_pyfunction!(write_packed, module)?)
 }
 
-/// Numbers of a batch or a table, as arrays of numpy see them.
+/// Numbers of a batch, as arrays of numpy see them.
 #[pyclass(module = "grampus._native", frozen)]
 pub(crate) struct Numbers {
     kind: Kind,
     shape: Vec<usize>,
-    memory: Memory,
-}
-
-enum Memory {
-    Batch(Buffer),
-    Table(bytes::Bytes),
+    buffer: Buffer,
 }
 
 #[pymethods]
 impl Numbers {
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let bytes = match &self.memory {
-            Memory::Batch(buffer) => buffer.bytes(),
-            Memory::Table(bytes) => bytes,
-        };
+        let bytes = self.buffer.bytes();
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
         interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
@@ -67,65 +60,66 @@ fn typestr(kind: Kind) -> &'static str {
     }
 }
 
-fn outputs(text: &str) -> Result<Vec<Output>, DataError> {
-    serde_json::from_str(text).map_err(|error| DataError::Option {
-        option: "outputs".to_owned(),
-        why: error.to_string(),
-    })
+/// Type, shape and offset of an array in a file.
+type Array = (&'static str, Vec<usize>, u64);
+
+/// Writes the numbers of tables, or of Parquet files, to an open file, from a place on. Returns one array for each output, the rows
+/// that cannot be used with the reasons (errors unless `skip`), and where the file ends.
+#[pyfunction]
+#[pyo3(signature = (outputs_json, fd, start, skip, tables=None, paths=None))]
+fn write_packed(
+    py: Python<'_>,
+    outputs_json: &str,
+    fd: i32,
+    start: u64,
+    skip: bool,
+    tables: Option<Vec<PyRef<'_, Table>>>,
+    paths: Option<Vec<String>>,
+) -> PyResult<(Vec<Array>, Vec<(u64, String)>, u64)> {
+    let tables = tables.map(unbound);
+    let layout = detached(py, || {
+        let blocks = blocks(outputs_json, skip, tables, paths)?;
+        loader::write_packed(blocks.as_ref(), borrow(fd)?, start)
+    })?;
+    let arrays = layout.outputs.into_iter();
+    let arrays = arrays.map(|written| (typestr(written.kind), written.shape, written.offset));
+    Ok((arrays.collect(), layout.bad, layout.end))
 }
 
-/// The numbers of a table, row behind row, one array for each output; and what is wrong with rows that cannot be used, which
-/// are errors unless `skip`.
-#[pyfunction]
-fn pack_table(
-    py: Python<'_>,
-    table: &Table,
+fn unbound(tables: Vec<PyRef<'_, Table>>) -> Vec<grampus_data::Table> {
+    tables.iter().map(|table| table.0.clone()).collect()
+}
+
+/// Tables where there are some, else files.
+fn blocks(
     outputs_json: &str,
-    name: String,
     skip: bool,
-) -> PyResult<(Vec<Numbers>, Vec<(usize, String)>)> {
-    let packed = detached(py, || {
-        let rows = table.0.whole()?;
-        pack(&rows, &outputs(outputs_json)?, &Place::file(name), skip)
+    tables: Option<Vec<grampus_data::Table>>,
+    paths: Option<Vec<String>>,
+) -> Result<Box<dyn Blocks>, DataError> {
+    let outputs: Vec<Output> = serde_json::from_str(outputs_json).map_err(|error| DataError::Option {
+        option: "outputs".to_owned(),
+        why: error.to_string(),
     })?;
-    let mut arrays = Vec::with_capacity(packed.outputs.len());
-    for stored in packed.outputs {
-        match stored {
-            Stored::Numbers(matrix) => {
-                let mut shape = vec![packed.rows];
-                shape.extend(matrix.shape);
-                let (kind, memory) = (matrix.kind, Memory::Table(matrix.data));
-                arrays.push(Numbers { kind, shape, memory });
-            }
-            Stored::Images(_) => {
-                return Err(PyRuntimeError::new_err(
-                    "images are decoded by a loader, not packed",
-                ));
-            }
+    Ok(match tables {
+        Some(tables) => Box::new(Tables::new(tables, outputs, skip)),
+        None => {
+            let files = find(&paths.unwrap_or_default(), &["parquet", "pq"])?;
+            Box::new(Stream::new(Dataset::open(&files)?, outputs, skip))
         }
-    }
-    let bad = packed.bad.into_iter().map(|bad| (bad.row, bad.why));
-    Ok((arrays, bad.collect()))
+    })
 }
 
 /// Threads that make batches ready.
 #[pyclass(module = "grampus._native", frozen)]
 pub(crate) struct Loader {
-    loader: Inner,
-    depth: std::sync::Mutex<Depth>,
+    loader: loader::Loader,
+    depth: Mutex<Depth>,
 }
 
 impl Loader {
-    fn of(loader: std::io::Result<Inner>, ahead: usize) -> PyResult<Self> {
-        let depth = std::sync::Mutex::new(Depth::new(ahead));
-        let loader = loader?;
-        Ok(Self { loader, depth })
-    }
-
-    fn depth(&self) -> std::sync::MutexGuard<'_, Depth> {
-        self.depth
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn depth(&self) -> MutexGuard<'_, Depth> {
+        self.depth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,45 +128,32 @@ type Taken = (Vec<Numbers>, Vec<u64>, Vec<String>);
 
 #[pymethods]
 impl Loader {
-    /// Batches of tables, which may lie in memory that others see, too. `ahead` is how many batches are made ready at most.
-    #[staticmethod]
-    fn tables(
+    /// Batches of tables, or of Parquet files. What is `held` is read once, before this returns; else it is read each time.
+    /// `ahead` is how many batches are made ready at most.
+    #[new]
+    #[pyo3(signature = (outputs_json, threads, ahead, held, skip, tables=None, paths=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords for Python")]
+    fn new(
         py: Python<'_>,
-        tables: Vec<PyRef<'_, Table>>,
         outputs_json: &str,
         threads: usize,
         ahead: usize,
+        held: bool,
         skip: bool,
+        tables: Option<Vec<PyRef<'_, Table>>>,
+        paths: Option<Vec<String>>,
     ) -> PyResult<Self> {
-        let tables: Vec<_> = tables.iter().map(|table| table.0.clone()).collect();
+        let tables = tables.map(unbound);
         let loader = detached(py, || {
-            let outputs = outputs(outputs_json)?;
-            let mut blocks = Vec::with_capacity(tables.len());
-            for (number, table) in tables.iter().enumerate() {
-                let place = Place::file(format!("shard {number}"));
-                blocks.push(pack(&table.whole()?, &outputs, &place, skip)?);
+            let mut blocks = blocks(outputs_json, skip, tables, paths)?;
+            if held {
+                blocks = Box::new(Held::read(blocks.as_ref())?);
             }
-            Ok(Inner::new(Box::new(Held::new(blocks, skip)), threads, ahead))
+            Ok(loader::Loader::new(blocks, threads, ahead))
         })?;
-        Self::of(loader, ahead)
-    }
-
-    /// Batches of Parquet files, which are read each time.
-    #[staticmethod]
-    fn parquet(
-        py: Python<'_>,
-        paths: Vec<String>,
-        outputs_json: &str,
-        threads: usize,
-        ahead: usize,
-        skip: bool,
-    ) -> PyResult<Self> {
-        let loader = detached(py, || {
-            let dataset = Dataset::open(&find(&paths, &["parquet", "pq"])?)?;
-            let stream = Stream::new(dataset, outputs(outputs_json)?, skip);
-            Ok(Inner::new(Box::new(stream), threads, ahead))
-        })?;
-        Self::of(loader, ahead)
+        let depth = Mutex::new(Depth::new(ahead));
+        let loader = loader?;
+        Ok(Self { loader, depth })
     }
 
     #[getter]
@@ -222,7 +203,7 @@ fn taken(batch: Batch) -> Taken {
     let parts = batch.parts.into_iter().map(|part| Numbers {
         kind: part.kind,
         shape: part.shape,
-        memory: Memory::Batch(part.buffer),
+        buffer: part.buffer,
     });
     (parts.collect(), batch.rows, batch.skipped)
 }
