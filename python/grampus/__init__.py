@@ -30,7 +30,15 @@ from grampus.errors import (
 from grampus.estimator import Estimator
 from grampus.history import History
 from grampus.session import init, run, stop
-from grampus.shards import Shards, SharedValue, read_npz
+from grampus.shards import (
+    Shards,
+    SharedValue,
+    read_csv,
+    read_images,
+    read_json,
+    read_npz,
+    read_parquet,
+)
 
 __all__ = [
     "CallMismatch",
@@ -59,7 +67,11 @@ __all__ = [
     "local_world_size",
     "metrics",
     "rank",
+    "read_csv",
+    "read_images",
+    "read_json",
     "read_npz",
+    "read_parquet",
     "run",
     "shards",
     "stop",

@@ -25,6 +25,7 @@ from grampus._training.options import (
 )
 from grampus._training.show import Show
 from grampus.history import History
+from grampus.shards import feeding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -245,14 +246,31 @@ class Estimator:
         data: Any,
         batch_size: int | None = DEFAULT_BATCH_SIZE,
         feature_cols: Sequence[str] | None = None,
+        out: str | os.PathLike[str] | None = None,
     ) -> Any:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
-        A data frame comes back with a column `prediction`, or one for each output of the model.
+        A data frame comes back with a column `prediction`, or one for each output of the model. So do tables, files
+        (as an Arrow table) and shards of them; shards of dicts get an entry of that name.
+
+        Args:
+            data: as for `fit`, without labels.
+            batch_size: rows of a batch over all workers together.
+            feature_cols: columns of tables and frames.
+            out: a Parquet file to write instead of returning the result of tables, files or shards of them.
         """
-        answers = self._pass(worker.predict, data, batch_size, feature_cols, None)
+        shards = feeding.shards_of(data)
+        if out is not None and shards is None:
+            raise ValueError("out= takes the rows of tables, files or shards: write other results yourself")
+        answers = self._pass(worker.predict, data if shards is None else shards, batch_size, feature_cols, None)
         parts = sorted((part for answer in answers for part in answer), key=lambda part: part[:2])
-        return self._framework().joined([output for _, _, output in parts], data)
+        outputs = [output for _, _, output in parts]
+        if shards is None:
+            return self._framework().joined(outputs, data)
+        found = feeding.with_predictions(shards, self._framework().predictions(outputs))
+        if out is not None:
+            return feeding.write(found, out)
+        return found if shards is data else found.to_arrow()
 
     def _pass(
         self,
@@ -477,6 +495,9 @@ class Estimator:
         """`also` is data beside that for which the size of batches was given."""
         size = None if batch_size is None else check_size(batch_size, "batch_size")
         given = batch_size is not DEFAULT_BATCH_SIZE and not also
+        shards = feeding.shards_of(value)
+        if shards is not None:
+            value = feeding.shared_rows(shards, feature_cols, label_cols)
         return Data(self._framework().portable(value), size, given, feature_cols, label_cols)
 
     def _check(self) -> None:

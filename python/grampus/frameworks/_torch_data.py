@@ -69,8 +69,8 @@ def tensor(array: Any, place: str) -> Any:
 class Arrays:
     """A tree of arrays whose first axis counts rows."""
 
-    def __init__(self, tree: Tree, shuffled: bool) -> None:
-        """All arrays must have equally many rows."""
+    def __init__(self, tree: Tree, shuffled: bool, bad: Sequence[int] = ()) -> None:
+        """All arrays must have equally many rows; `bad` ones are left out."""
         places = iter([place for place, _ in placed(tree)])
         self._tree = mapped(lambda leaf: tensor(leaf, next(places)), tree)
         counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self._tree)}
@@ -80,7 +80,8 @@ class Arrays:
                 f"the arrays differ in their number of rows: {shapes or 'there are none'}; the first axis of "
                 "each must count the rows"
             )
-        self._places = Places(counts.pop(), shuffled)
+        self._places = Places(counts.pop(), shuffled, holes=bool(bad))
+        self._bad = torch.tensor(bad, dtype=torch.int64)
 
     def places(self, epoch: int) -> Places:  # noqa: ARG002 - a table is asked for each epoch
         """All rows, each epoch."""
@@ -90,11 +91,29 @@ class Arrays:
         """Take rows out of the arrays."""
         for ask in asks:
             rows = ask.rows
-            if isinstance(rows, range):
+            if self._places.holes:
+                index = torch.arange(rows.start, rows.stop) if isinstance(rows, range) else _index(rows)
+                index = index[~torch.isin(index, self._bad)]
+            elif isinstance(rows, range):
                 yield mapped(lambda leaf: leaf[rows.start : rows.stop], self._tree)  # noqa: B023
                 continue
-            index = torch.frombuffer(rows, dtype=torch.int64)
+            else:
+                index = _index(rows)
             yield mapped(lambda leaf: leaf.index_select(0, index), self._tree)  # noqa: B023
+
+
+    def size(self, values: Tree) -> int:
+        """Rows of a batch."""
+        return size_of(values)
+
+
+def _index(rows: Any) -> Any:
+    return torch.frombuffer(rows, dtype=torch.int64)
+
+
+def size_of(batch: Tree) -> int:
+    """Rows of a batch."""
+    return len(leaves(batch)[0])
 
 
 class _Seeded(torch_data.Dataset):  # type: ignore[misc]
@@ -210,6 +229,10 @@ class Dataset:
             return map(seeded.__getitem__, asks)
         return _in_processes(loader, seeded, _same, _Asks(asks))
 
+    def size(self, values: Any) -> int:
+        """Rows of a batch."""
+        return size_of(values)
+
 
 class Rows:
     """An iterable data set: rows, or batches where its loader makes none."""
@@ -240,7 +263,7 @@ class Rows:
 
     def size(self, batch: Any) -> int:
         """Rows of a batch."""
-        return len(leaves(batch)[0])
+        return size_of(batch)
 
     def cut(self, batch: Any, start: int, end: int) -> Any:
         """Some rows of a batch."""

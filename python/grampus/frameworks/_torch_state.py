@@ -137,9 +137,18 @@ def joined(outputs: list[Any], given: Any) -> Any:
         raise ValueError("there are no rows to predict")
     whole = _torch_data.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
     if hasattr(given, "columns"):
-        return given.assign(**_columns("prediction", _torch_data.mapped(_array, whole)))
+        columns = _arrays("prediction", _torch_data.mapped(_array, whole))
+        return given.assign(**{name: one if one.ndim == 1 else list(one) for name, one in columns.items()})
     kinds = {type(leaf).__module__.partition(".")[0] for leaf in _torch_data.leaves(given)}
     return _torch_data.mapped(_array, whole) if kinds == {"numpy"} else whole
+
+
+def predictions(outputs: list[Any]) -> dict[str, Any]:
+    """Outputs of parts as columns of a table: `prediction`, or one for each output of the model."""
+    if not outputs:
+        raise ValueError("there are no rows to predict")
+    whole = _torch_data.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
+    return _arrays("prediction", _torch_data.mapped(_array, whole))
 
 
 def _array(tensor: Tensor) -> Any:
@@ -147,16 +156,16 @@ def _array(tensor: Tensor) -> Any:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def _columns(name: str, whole: Any) -> dict[str, Any]:
-    """Columns of a frame: one for each output."""
+def _arrays(name: str, whole: Any) -> dict[str, Any]:
+    """One array for each output, by name."""
     if isinstance(whole, dict | tuple):
         parts = whole.items() if isinstance(whole, dict) else enumerate(whole)
         return {
             column: values
             for key, part in parts
-            for column, values in _columns(f"{name}_{key}", part).items()
+            for column, values in _arrays(f"{name}_{key}", part).items()
         }
-    return {name: whole if whole.ndim == 1 else list(whole)}
+    return {name: whole}
 
 
 class _Parts:

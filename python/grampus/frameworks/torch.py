@@ -18,7 +18,7 @@ from torch.utils import data as torch_data
 from grampus import _exception, _native
 from grampus._training import creator
 from grampus._training.feed import Batch, StreamFeed, TableFeed
-from grampus.frameworks import _torch_data, _torch_state
+from grampus.frameworks import _torch_batches, _torch_data, _torch_state
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
     LaneGradients,
@@ -28,6 +28,7 @@ from grampus.frameworks._torch_gradients import (
 )
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_memory import packed, unpacked
+from grampus.shards import batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -301,6 +302,7 @@ class Model:
 take = _torch_state.take
 portable = _torch_data.portable
 joined = _torch_state.joined
+predictions = _torch_state.predictions
 digest = _torch_state.digest
 save_weights = _torch_state.save_weights
 weights_of = _torch_state.weights_of
@@ -332,6 +334,12 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     loader = value if isinstance(value, torch_data.DataLoader) else None
     size = _batch_size(data, loader)
     weigh = spec.loss_weight if training else None
+    if isinstance(value, batches.Packed):
+        bad = [row for row, _ in value.bad]
+        return TableFeed(_torch_data.Arrays(value.load(), training, bad), lanes, size, weigh)
+    if isinstance(value, batches.Rows):
+        table = _torch_batches.LoadedTable(value, lanes.seed, lanes.threads, training)
+        return TableFeed(table, lanes, size, weigh)
     if loader is not None:
         return _loaded(loader, lanes, size, weigh, training)
     if isinstance(value, torch_data.IterableDataset):

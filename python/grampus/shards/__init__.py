@@ -7,7 +7,8 @@
 >>> gp.stop()
 """
 
-from grampus.shards.collection import Shards, read_npz
+from grampus.shards.collection import Shards
+from grampus.shards.readers import read_csv, read_images, read_json, read_npz, read_parquet
 from grampus.shards.scalers import MinMaxScaler, StandardScaler, StringIndexer
 from grampus.shards.segments import set_memory_limit
 from grampus.shards.shared_value import SharedValue
@@ -18,6 +19,10 @@ __all__ = [
     "SharedValue",
     "StandardScaler",
     "StringIndexer",
+    "read_csv",
+    "read_images",
+    "read_json",
     "read_npz",
+    "read_parquet",
     "set_memory_limit",
 ]

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from grampus import _native
 from grampus.cluster import _whole
 from grampus.errors import DataError
-from grampus.shards import folder, groups, keys, rows, sources, steps, tables, tasks
+from grampus.shards import feeding, folder, groups, keys, rows, sources, steps, tables, tasks
 from grampus.shards.segments import store
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from grampus.images import Step
+    from grampus.shards.batches import Packed
     from grampus.shards.segments import Part
 
     Columns = str | Sequence[str]
+
+
+class Source(NamedTuple):
+    """Where shards come from that are read from files, and what is known of them."""
+
+    paths: list[str] | None
+    columns: list[str] | None
+    image_col: str | None = None
+    label_col: str | None = None
+    steps: tuple[Step, ...] = ()
 
 
 class Shards:
@@ -46,6 +59,11 @@ class Shards:
         self._make, self._parent, self._step = make, parent, step
         self._count = len(parts) if parts is not None else count
         self._cached = False
+        self._source: Source | None = None
+        # Blocks that are shuffled among themselves where files are read each time.
+        self._window: int | None = None
+        # Arrays of columns that models have read.
+        self._packed: dict[str, Packed] = {}
 
     # Making them
 
@@ -104,6 +122,66 @@ class Shards:
     def load(cls, path: str | os.PathLike[str], allow_pickle: bool = False) -> Shards:
         """Read, on the workers, what `save` wrote; pickles, which can run code, only where they may."""
         return cls.from_objects(folder.entries(path)).transform_shard(folder.load, allow_pickle)
+
+    # Batches
+
+    def stream(self, window: int = 8) -> Shards:
+        """Read Parquet files anew in each epoch, a few row groups at a time, instead of keeping them.
+
+        Rows are shuffled within `window` row groups, which are themselves shuffled; as many again are read ahead.
+        """
+        if self._source is None or self._source.paths is None or self._step is not None:
+            raise DataError(
+                "only Parquet files that nothing was done with can be streamed: begin with grampus.read_parquet"
+            )
+        streamed = Shards(None, self._make, count=self._count)
+        streamed._source, streamed._window = self._source, _whole(window, "window")
+        return streamed
+
+    def to_torch(
+        self,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int | None = None,
+        *,
+        feature_cols: Columns | None = None,
+        label_cols: Columns | None = None,
+        images: Sequence[Step] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        threads: int | None = None,
+        drop_last: bool = False,
+        on_error: str = "raise",
+    ) -> Any:
+        """Batches of tensors for a loop of your own: pairs `(x, y)`, or `x` alone without labels.
+
+        A loop over it is an epoch, and each has an order of its own; `set_epoch` and `load_state_dict` go to one.
+        Under `torch.distributed` each rank gets its part of a batch of `batch_size` rows for each rank.
+
+        Args:
+            batch_size: rows of a batch.
+            shuffle: in the order that seed and epoch give; else as they come.
+            seed: of the order, and of what is random in `images`.
+            feature_cols, label_cols: columns of tables; several stand side by side in one matrix. Shards of dicts
+                have `x` and `y` of their own.
+            images: steps of `grampus.images`, for shards of `grampus.read_images`.
+            transform: a function of a batch, called where the loop runs.
+            threads: that make batches ready; by default as many as there are cores.
+            drop_last: leave out the rows that make no whole batch.
+            on_error: "raise", or "skip" rows that cannot be used; `skipped` lists them.
+        """
+        from grampus.frameworks._torch_batches import Batches
+
+        feed = feeding.rows_of(self, feeding.stacked(feature_cols), feeding.stacked(label_cols), images, on_error)
+        cores = _native.host_cores() if threads is None else _whole(threads, "threads")
+        return Batches(feed, batch_size, shuffle, 0 if seed is None else seed, transform, cores, drop_last)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns; of Parquet files, those in the first footer."""
+        source = self._source
+        if self._parts is None and source is not None and source.paths is not None:
+            return source.columns or _native.ParquetDataset(source.paths).columns
+        return [str(name) for name in self.get_schema()["columns"]]
 
     # Running
 
@@ -405,12 +483,3 @@ class Shards:
         only where they are allowed.
         """
         folder.save(path, self, allow_pickle)
-
-
-def read_npz(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Shards:
-    """Read files of numpy arrays, each a shard: a dict of its arrays.
-
-    Args:
-        path: a file, a folder, a pattern such as `data/*.npz`, or a list of these.
-    """
-    return Shards.from_objects(sources.files(path, ".npz")).transform_shard(sources.npz)

@@ -50,6 +50,11 @@ def set_memory_limit(limit: int | str | None, spill: str | os.PathLike[str] | No
     _budget.limit, _budget.folder = size, folder
 
 
+def exhausted() -> bool:
+    """Whether shards take all the memory that they may."""
+    return _budget.limit is not None and _budget.used >= _budget.limit
+
+
 def _bytes(limit: int | str) -> int:
     if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0:
         return limit

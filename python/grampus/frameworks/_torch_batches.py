@@ -1,0 +1,163 @@
+"""Batches of shards for PyTorch: in a loop of the user's own, and in the Estimator's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import data as torch_data
+
+from grampus import _native
+from grampus._training.feed import Ask, Places
+from grampus.frameworks._torch_data import leaves, mapped, size_of
+from grampus.shards.batches import Rows, batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+class Batches(torch_data.IterableDataset):  # type: ignore[misc]
+    """Batches of tensors; see `grampus.Shards.to_torch`. A loop over it is an epoch."""
+
+    def __init__(
+        self,
+        rows: Any,
+        batch_size: int,
+        shuffle: bool,
+        seed: int,
+        transform: Callable[[Any], Any] | None,
+        threads: int,
+        drop_last: bool,
+    ) -> None:
+        """`rows` are those of a loader, or a tree of arrays."""
+        self._source = LoaderSource(rows, threads) if isinstance(rows, Rows) else ArraySource(rows)
+        self._batch_size = batch_size
+        self._shuffle = shuffle
+        self._seed = seed
+        self._transform = transform
+        self._drop_last = drop_last
+        self._epoch = 0
+        self._step = 0
+        # What is wrong with rows that were left out, of the present epoch.
+        self.skipped: list[str] = []
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        rows, size = self._source.total, self._batch_size * self._ranks()[1]
+        return rows // size if self._drop_last else -(-rows // size)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of an epoch, of all ranks together."""
+        return self._source.total
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next loop that of another epoch."""
+        self._epoch, self._step = epoch, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loop is: the epoch, and the batches of it that were given."""
+        return {"epoch": self._epoch, "step": self._step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Let the next loop go on from there."""
+        self._epoch, self._step = state["epoch"], state["step"]
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of an epoch, or of what is left of it."""
+        rank, ranks = self._ranks()
+        steps, size = len(self), self._batch_size * ranks
+        self.skipped = []
+
+        def places() -> Iterator[tuple[int, int]]:
+            for step in range(self._step, steps):
+                first = step * size
+                rows = min(size, self._source.total - first)
+                start, end = _native.rows_of(rank, ranks, size, rows)
+                yield first + start, first + end
+
+        for tree, skipped in self._source.read(places(), self._seed, self._epoch, self._shuffle):
+            self._step += 1
+            self.skipped += skipped
+            batch = self._given(tree)
+            yield batch if self._transform is None else self._transform(batch)
+        self._epoch, self._step = self._epoch + 1, 0
+
+    @staticmethod
+    def _given(tree: Any) -> Any:
+        if isinstance(tree, dict) and set(tree) == {"x", "y"}:
+            return tree["x"], tree["y"]
+        return tree["x"] if isinstance(tree, dict) and set(tree) == {"x"} else tree
+
+    @staticmethod
+    def _ranks() -> tuple[int, int]:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return 0, 1
+
+
+class LoaderSource:
+    """Rows that the threads of a loader read."""
+
+    def __init__(self, rows: Rows, threads: int) -> None:
+        """Tables that are kept are read now."""
+        self._rows = rows
+        self._loader = rows.loader(threads)
+        self.total = self._loader.num_rows
+
+    def read(
+        self, places: Iterable[tuple[int, int]], seed: int, epoch: int, shuffle: bool
+    ) -> Iterator[tuple[Any, list[str]]]:
+        """Batches of the rows at these places of an epoch, and what is wrong with rows that were left out."""
+        self._loader.begin(seed, epoch, shuffle, self._rows.window)
+        for arrays, _, skipped in batches(self._loader, places):
+            yield self._rows.wanted.filled([torch.from_numpy(array) for array in arrays]), skipped
+
+
+class ArraySource:
+    """Rows of arrays in memory."""
+
+    def __init__(self, tree: Any) -> None:
+        """Their first axis counts rows."""
+        self._tree = mapped(torch.as_tensor, tree)
+        self.total = len(leaves(self._tree)[0])
+
+    def read(
+        self, places: Iterable[tuple[int, int]], seed: int, epoch: int, shuffle: bool
+    ) -> Iterator[tuple[Any, list[str]]]:
+        """Batches of the rows at these places of an epoch."""
+        order = _native.Order(seed, epoch, self.total) if shuffle else None
+        for first, end in places:
+            if order is None:
+                yield mapped(lambda leaf: leaf[first:end], self._tree), []  # noqa: B023
+            else:
+                index = torch.frombuffer(order.rows(first, end), dtype=torch.int64)
+                yield mapped(lambda leaf: leaf.index_select(0, index), self._tree), []  # noqa: B023
+
+
+class LoadedTable:
+    """Rows that a loader reads, for the Estimator's loop: places, in an order that the loader knows."""
+
+    def __init__(self, rows: Rows, seed: int, threads: int, shuffled: bool) -> None:
+        """Who does not train reads in order."""
+        self._source = LoaderSource(rows, threads)
+        self._seed = seed
+        self._shuffled = shuffled
+        self._epoch = 0
+        self._holes = rows.skip
+
+    def places(self, epoch: int) -> Places:
+        """All rows, each epoch."""
+        self._epoch = epoch
+        return Places(self._source.total, holes=self._holes)
+
+    def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
+        """Read batches of the places that are asked for."""
+        places = ((ask.rows.start, ask.rows.stop) for ask in asks if isinstance(ask.rows, range))
+        for tree, _ in self._source.read(places, self._seed, self._epoch, self._shuffled):
+            yield tree
+
+    def size(self, values: Any) -> int:
+        """Rows of a batch."""
+        return size_of(values)

@@ -1,0 +1,158 @@
+"""Rows of shards as batches of a model: which columns, from where, in which order."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from grampus import _native, _pieces
+from grampus.errors import DataError
+from grampus.shards import rows
+from grampus.shards.segments import Segment, exhausted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from grampus.images import Step
+    from grampus.shards.segments import Part
+
+    # Names, or lists of names that stand side by side in one array.
+    Columns = str | Sequence["str | Sequence[str]"]
+
+# Batches that are made ready at most: more hide no wait that these do not.
+AHEAD = 16
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a batch has: arrays of columns, and which of them are `x` and which are `y`."""
+
+    outputs: str
+    tree: dict[str, Any]
+
+    def filled(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """The arrays in their places."""
+        return rows.mapped(self.tree, lambda place: arrays[place])
+
+
+def wanted(
+    feature_cols: Columns | None, label_cols: Columns | None, images: Sequence[Step] | None = None
+) -> Wanted:
+    """Arrays of columns: one for a name, one for several names in a list of their own.
+
+    >>> wanted(["a", ["b", "c"]], "y").tree
+    {'x': (0, 1), 'y': 2}
+    """
+    if feature_cols is None:
+        raise DataError("tables need feature_cols, and for training label_cols: name the columns")
+    outputs: list[dict[str, Any]] = []
+
+    def add(columns: Columns) -> Any:
+        named = [columns] if isinstance(columns, str) else list(columns)
+        first = len(outputs)
+        outputs.extend({"columns": [one] if isinstance(one, str) else list(one)} for one in named)
+        return first if len(named) == 1 else tuple(range(first, len(outputs)))
+
+    tree = {"x": add(feature_cols)}
+    if images is not None:
+        from grampus.images import pipeline
+
+        outputs[0]["images"] = json.loads(pipeline(images))
+    if label_cols is not None:
+        tree["y"] = add(label_cols)
+    return Wanted(json.dumps(outputs), tree)
+
+
+@dataclass
+class Packed:
+    """Arrays of all rows in memory that the workers of this machine see."""
+
+    segment: Segment
+    length: int
+    arrays: list[tuple[str, tuple[int, ...], int]]
+    wanted: Wanted
+    # Rows that must not be used, and why.
+    bad: list[tuple[int, str]]
+
+    def load(self) -> dict[str, Any]:
+        """The arrays, over a private mapping."""
+        import numpy
+
+        descriptor = self.segment.open(os.O_RDONLY)
+        try:
+            view = _pieces.private_map(descriptor, self.length, 0)
+        finally:
+            os.close(descriptor)
+        arrays = [
+            numpy.ndarray(shape, dtype, buffer=view, offset=offset) for dtype, shape, offset in self.arrays
+        ]
+        return self.wanted.filled(arrays)
+
+
+@dataclass
+class Rows:
+    """Rows of tables in memory, or of Parquet files, that a loader reads."""
+
+    wanted: Wanted
+    parts: list[Part] | None = None
+    paths: list[str] | None = None
+    # Blocks that are shuffled among themselves where files are read each time; without it all is kept.
+    window: int | None = None
+    skip: bool = False
+
+    def pack(self) -> Packed:
+        """Write all rows into memory that workers see."""
+        segment = Segment(on_disk=exhausted())
+        descriptor = segment.open(os.O_RDWR)
+        try:
+            arrays, bad, end = _native.write_packed(
+                self.wanted.outputs, descriptor, 0, self.skip, tables=self._tables(), paths=self.paths
+            )
+            # A mapping ends where the file does, and an array of no width has no bytes.
+            os.ftruncate(descriptor, max(end, 1))
+        finally:
+            os.close(descriptor)
+        segment.count()
+        found = [(dtype, tuple(shape), offset) for dtype, shape, offset in arrays]
+        return Packed(segment, max(end, 1), found, self.wanted, bad)
+
+    def loader(self, threads: int) -> _native.Loader:
+        """Threads that read, of this process."""
+        return _native.Loader(
+            self.wanted.outputs,
+            threads,
+            AHEAD,
+            self.window is None,
+            self.skip,
+            tables=self._tables(),
+            paths=self.paths,
+        )
+
+    def _tables(self) -> list[_native.Table] | None:
+        if self.parts is None:
+            return None
+        return [_native.Table.from_stream(rows.as_arrow(part.load())) for part in self.parts]
+
+
+def batches(
+    loader: _native.Loader, places: Iterable[tuple[int, int]]
+) -> Iterator[tuple[list[Any], list[int], list[str]]]:
+    """Batches of the rows at these places: arrays, numbers of rows, and what is wrong with those left out."""
+    import numpy
+
+    waiting = iter(places)
+    asked = 0
+    while True:
+        for _ in range(max(loader.room(), 1 if asked == 0 else 0)):
+            place = next(waiting, None)
+            if place is None:
+                break
+            loader.ask(*place)
+            asked += 1
+        if asked == 0:
+            return
+        numbers, row_numbers, skipped = loader.take()
+        asked -= 1
+        yield [numpy.asarray(each) for each in numbers], row_numbers, skipped

@@ -1,0 +1,133 @@
+"""What a model reads of shards, files and tables."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+from grampus import _native
+from grampus.errors import DataError
+from grampus.shards import rows
+from grampus.shards.batches import Rows, wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grampus.images import Step
+    from grampus.shards.batches import Columns
+    from grampus.shards.collection import Shards
+
+_ON_ERROR = ("raise", "skip")
+
+
+def stacked(columns: Columns | None) -> Columns | None:
+    """Several columns as one matrix."""
+    if columns is None or isinstance(columns, str):
+        return columns
+    names = list(columns)
+    return [names] if len(names) > 1 and all(isinstance(name, str) for name in names) else names
+
+
+def rows_of(
+    shards: Shards,
+    feature_cols: Columns | None,
+    label_cols: Columns | None,
+    images: Sequence[Step] | None = None,
+    on_error: str = "raise",
+) -> Any:
+    """Rows that a loader reads; or a tree of arrays, where the shards are such."""
+    if on_error not in _ON_ERROR:
+        raise ValueError(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, it is {on_error!r}")
+    source = shards._source
+    if source is not None and source.image_col is not None and feature_cols is None:
+        feature_cols = source.image_col
+        label_cols = label_cols or _label(shards, source.label_col)
+        images = images or source.steps
+    skip = on_error == "skip"
+    if source is not None and source.paths is not None and shards._parts is None:
+        return Rows(wanted(feature_cols, label_cols, images), None, source.paths, shards._window, skip)
+    parts = shards._computed()
+    kind = parts[0].form.kind
+    if kind in ("frame", *rows.ARROW):
+        return Rows(wanted(feature_cols, label_cols, images), parts, skip=skip)
+    if kind == "object":
+        raise DataError(
+            "these shards are objects that have no rows: turn them into dicts of arrays (transform_shard), such "
+            "as {'x': …, 'y': …}"
+        )
+    return rows.together(shards.collect(), kind)
+
+
+def _label(shards: Shards, column: str | None) -> str | None:
+    return column if column is None or column in shards.columns else None
+
+
+def is_path(value: Any) -> bool:
+    """Whether data is the name of files."""
+    if isinstance(value, str | os.PathLike):
+        return True
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str | os.PathLike) for one in value)
+
+
+def shards_of(value: Any) -> Shards | None:
+    """Shards of what names files, or gives an Arrow stream; nothing for other data."""
+    from grampus.shards import readers
+    from grampus.shards.collection import Shards
+
+    if isinstance(value, Shards):
+        return value
+    if is_path(value):
+        first = os.fspath(value[0] if isinstance(value, list) else value)
+        ends = {".csv": readers.read_csv, ".json": readers.read_json, ".jsonl": readers.read_json}
+        return ends.get(os.path.splitext(first)[1].lower(), readers.read_parquet)(value)
+    if type(value).__module__.split(".")[0] != "pandas" and hasattr(value, "__arrow_c_stream__"):
+        return Shards.from_arrow(value, 1)
+    return None
+
+
+def shared_rows(shards: Shards, feature_cols: Columns | None, label_cols: Columns | None) -> Any:
+    """What workers read: arrays in memory that all of them see where all rows are kept, else what is to be read."""
+    found = rows_of(shards, feature_cols, label_cols)
+    if not isinstance(found, Rows) or found.window is not None or '"images"' in found.wanted.outputs:
+        return found
+    # The next call with the same columns finds them packed.
+    key = found.wanted.outputs
+    if key not in shards._packed:
+        shards._packed[key] = found.pack()
+    return shards._packed[key]
+
+
+def with_predictions(shards: Shards, columns: dict[str, Any]) -> Shards:
+    """Shards with what was predicted for their rows."""
+    from grampus.shards.collection import Shards
+    from grampus.shards.segments import store
+
+    parts = shards._computed()
+    ends = list(itertools.accumulate(part.form.rows for part in parts))
+    starts = [0, *ends[:-1]]
+    return Shards(
+        store(
+            _with(part.load(), part.form.kind, {name: array[start:end] for name, array in columns.items()})
+            for part, start, end in zip(parts, starts, ends, strict=True)
+        )
+    )
+
+
+def _with(value: Any, kind: str, columns: dict[str, Any]) -> Any:
+    if kind == "frame":
+        return value.assign(**{name: one if one.ndim == 1 else list(one) for name, one in columns.items()})
+    if kind in rows.ARROW:
+        import pyarrow
+
+        table = rows.as_arrow(value)
+        for name, one in columns.items():
+            table = table.append_column(name, pyarrow.array(one if one.ndim == 1 else list(one)))
+        return rows.from_arrow(table, kind)
+    return {**value, **columns} if isinstance(value, dict) else (value, *columns.values())
+
+
+def write(shards: Shards, path: str | os.PathLike[str]) -> str:
+    """Write all rows as one Parquet file, whole or not at all; return its path."""
+    _native.Table.from_stream(shards.to_arrow()).write_parquet(path)
+    return os.fspath(path)

@@ -1,0 +1,178 @@
+"""Files as shards: read when they are asked for, by the threads of the core."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from grampus import _native
+from grampus.errors import DataError
+from grampus.shards import sources
+from grampus.shards.collection import Shards, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grampus.images import Step
+
+Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+
+_PARQUET = ["parquet", "pq"]
+_IMAGES = ["jpg", "jpeg", "png", "webp"]
+
+
+def read_csv(
+    path: Paths,
+    *,
+    sep: str = ",",
+    header: int | str | None = "infer",
+    names: Sequence[str] | None = None,
+    index_col: str | int | None = None,
+    usecols: Sequence[str] | Sequence[int] | Callable[[str], bool] | None = None,
+    dtype: Any = None,
+    quotechar: str = '"',
+    escapechar: str | None = None,
+    comment: str | None = None,
+    nrows: int | None = None,
+    na_values: str | Sequence[str] | None = None,
+    num_shards: int | None = None,
+) -> Shards:
+    """Read CSV files; the options are those of pandas. Types are those that all values of a column fit.
+
+    Args:
+        path: a file, a folder, a pattern such as `data/*.csv`, an `s3://` or `http(s)://` address, or a list.
+        sep, header, names, usecols, dtype, quotechar, escapechar, comment, nrows, na_values: as in pandas.
+        index_col: makes the shards pandas frames with this column as their index.
+        num_shards: by default one for each worker.
+    """
+    paths = _paths(path)
+    options: dict[str, Any] = {
+        "sep": sep,
+        "header": header,
+        "quotechar": quotechar,
+        "na_values": [na_values] if isinstance(na_values, str) else list(na_values or ()),
+    }
+    options |= {"escapechar": escapechar, "comment": comment, "nrows": nrows}
+    options |= {"names": None if names is None else list(names), "dtype": _types(dtype)}
+
+    def read() -> Any:
+        chosen = usecols
+        if callable(chosen):
+            first = _native.read_csv(paths, json.dumps({**options, "nrows": 1}))
+            chosen = [name for name in first.columns if chosen(name)]
+        picked = None if chosen is None else list(chosen)
+        return _native.read_csv(paths, json.dumps({**options, "usecols": picked}))
+
+    shards = Shards._from_table_reader(read, num_shards)
+    return shards if index_col is None else shards.transform_shard(_indexed, index_col)
+
+
+def _indexed(table: Any, column: str | int) -> Any:
+    frame = table.to_pandas()
+    return frame.set_index(frame.columns[column] if isinstance(column, int) else column)
+
+
+def _types(dtype: Any) -> Any:
+    import numpy
+
+    if dtype is None:
+        return None
+    if isinstance(dtype, Mapping):
+        return {str(name): _types(one) for name, one in dtype.items()}
+    return "str" if dtype in (str, object, "object", "string") else numpy.dtype(dtype).name
+
+
+def read_json(path: Paths, *, num_shards: int | None = None) -> Shards:
+    """Read files of JSON lines: an object in each line, whose keys are the columns."""
+    paths = _paths(path)
+    return Shards._from_table_reader(lambda: _native.read_json(paths), num_shards)
+
+
+def read_parquet(
+    path: Paths, columns: Sequence[str] | None = None, *, num_shards: int | None = None
+) -> Shards:
+    """Read Parquet files: all columns, or these.
+
+    Nothing but the footers is read before rows are asked for. `shards.stream()` lets a model read them in windows
+    that need little memory, instead of keeping all.
+    """
+    paths, chosen = _paths(path), None if columns is None else list(columns)
+    shards = Shards._from_table_reader(lambda: _native.read_parquet(paths, chosen), num_shards)
+    shards._source = Source(paths, chosen)
+    return shards
+
+
+def read_images(
+    path: Paths,
+    *,
+    image_col: str | None = None,
+    label_col: str | None = None,
+    label_func: Callable[[str], Any] | None = None,
+    steps: Sequence[Step] = (),
+    num_shards: int | None = None,
+) -> Shards:
+    """Read images: JPEG, PNG and WebP files, or the columns of Parquet files that hold them.
+
+    The shards are tables with the columns `image`, the bytes of the file, and `label`; they are decoded where
+    batches are made of them.
+
+    Args:
+        path: files, folders, patterns or addresses.
+        image_col, label_col: columns of Parquet files.
+        label_func: makes a label of the path of a file; by default it is the number of its folder among all
+            folders, in the order of their names, where there are several.
+        steps: what is done with images when batches are made of them; see `grampus.images`.
+    """
+    paths = _paths(path)
+    if image_col is not None:
+        columns = [image_col] if label_col is None else [image_col, label_col]
+        shards = read_parquet(path, columns, num_shards=num_shards)
+        shards._source = Source(paths, columns, image_col, label_col, tuple(steps))
+        return shards
+    shards = Shards._from_table_reader(lambda: _pictures(paths, label_func), num_shards)
+    shards._source = Source(None, None, "image", "label", tuple(steps))
+    return shards
+
+
+def _pictures(paths: list[str], label_func: Callable[[str], Any] | None) -> Any:
+    import pyarrow
+
+    files = _native.find_files(paths, _IMAGES)
+    folders = sorted({str(Path(file).parent) for file in files})
+    if label_func is not None:
+        labels = [label_func(file) for file in files]
+    else:
+        labels = [folders.index(str(Path(file).parent)) for file in files]
+    table = {"image": [_bytes(file) for file in files], "label": labels, "path": files}
+    if label_func is None and len(folders) < 2:
+        del table["label"]
+    return pyarrow.table(table)
+
+
+def _bytes(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror or error}") from None
+
+
+def _paths(path: Paths) -> list[str]:
+    if isinstance(path, str | os.PathLike):
+        return [os.fspath(path)]
+    listed = [os.fspath(one) for one in path]
+    if not listed:
+        raise DataError("no path was given: give at least one")
+    return listed
+
+
+def read_npz(path: Paths) -> Shards:
+    """Read files of numpy arrays, each a shard: a dict of its arrays.
+
+    Args:
+        path: a file, a folder, a pattern such as `data/*.npz`, or a list of these.
+    """
+    found = _native.find_files(_paths(path), ["npz"])
+    return Shards.from_objects(found).transform_shard(sources.npz)
