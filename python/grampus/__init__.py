@@ -8,7 +8,7 @@
 >>> gp.stop()
 """
 
-from grampus import callbacks, collective, metrics, triggers
+from grampus import callbacks, collective, images, metrics, triggers
 from grampus._native import __version__
 from grampus._training.lanes import lane
 from grampus.checkpoint import Checkpoint
@@ -46,6 +46,7 @@ __all__ = [
     "__version__",
     "callbacks",
     "collective",
+    "images",
     "init",
     "lane",
     "local_rank",

@@ -3,6 +3,7 @@
 mod agent;
 mod cluster;
 mod collective;
+mod data;
 mod error;
 mod payload;
 mod supervisor;
@@ -33,6 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<collective::Lobby>()?;
     module.add_class::<collective::SharedMemory>()?;
     module.add_function(wrap_pyfunction!(collective::check_buffers, module)?)?;
+    data::register(module)?;
     train::register(module)?;
     module.add_class::<payload::Payload>()?;
     module.add_class::<supervisor::Entry>()?;
