@@ -3,7 +3,7 @@
 #![no_main]
 
 // The decoders alone: their crate would bring Arrow and the client of object stores into this build.
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../../crates/grampus-data/src/image/mod.rs"]
 mod images;
 

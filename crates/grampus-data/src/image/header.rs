@@ -51,7 +51,10 @@ fn beginning(bytes: &[u8]) -> String {
     let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     match first.is_empty() {
         true => "the image has no bytes".to_owned(),
-        false => format!("the image begins with {}, which is no known format", first.join(" ")),
+        false => format!(
+            "the image begins with {}, which is no known format",
+            first.join(" ")
+        ),
     }
 }
 

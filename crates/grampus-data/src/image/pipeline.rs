@@ -40,11 +40,7 @@ impl Pipeline {
             step.problem()
                 .map(|reason| (format!("image step {}", number + 1), reason))
         });
-        let wrong_output = || {
-            output
-                .problem()
-                .map(|reason| ("image output".to_owned(), reason))
-        };
+        let wrong_output = || output.problem().map(|reason| ("image output".to_owned(), reason));
         if let Some((place, reason)) = wrong_step.or_else(wrong_output) {
             return Err(ImageError::WrongPipeline { place, reason });
         }

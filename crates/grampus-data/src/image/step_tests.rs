@@ -129,5 +129,7 @@ fn steps_with_impossible_numbers_are_refused() {
         let step: Step = serde_json::from_str(text).unwrap();
         assert!(step.problem().is_some(), "{text}");
     }
-    assert!(serde_json::from_str::<Step>(r#"{"step": "resize", "width": 1, "height": 1, "depth": 1}"#).is_err());
+    assert!(
+        serde_json::from_str::<Step>(r#"{"step": "resize", "width": 1, "height": 1, "depth": 1}"#).is_err()
+    );
 }

@@ -77,17 +77,11 @@ fn alpha_is_dropped_and_gray_is_repeated() {
         png(&rgba, 2, 1, ExtendedColorType::Rgba8),
         webp(&rgba, 2, 1, ExtendedColorType::Rgba8),
     ] {
-        assert_eq!(
-            decode(&file, Channels::AsIs).unwrap().pixels,
-            [1, 2, 3, 4, 5, 6]
-        );
+        assert_eq!(decode(&file, Channels::AsIs).unwrap().pixels, [1, 2, 3, 4, 5, 6]);
     }
     let gray = png(&[7, 9], 2, 1, ExtendedColorType::L8);
     assert_eq!(decode(&gray, Channels::AsIs).unwrap().pixels, [7, 9]);
-    assert_eq!(
-        decode(&gray, Channels::Rgb).unwrap().pixels,
-        [7, 7, 7, 9, 9, 9]
-    );
+    assert_eq!(decode(&gray, Channels::Rgb).unwrap().pixels, [7, 7, 7, 9, 9, 9]);
     let with_alpha = png(&[7, 0, 9, 0], 2, 1, ExtendedColorType::La8);
     assert_eq!(decode(&with_alpha, Channels::AsIs).unwrap().pixels, [7, 9]);
 }
@@ -98,7 +92,15 @@ fn a_decoder_is_as_new_after_any_image() {
     let gray = jpeg(&[50; 64], 8, 8, ExtendedColorType::L8);
     let small = png(&[1, 2, 3], 1, 1, ExtendedColorType::Rgb8);
     let mut decoder = Decoder::new(Limits::default());
-    for file in [&large, &small, &gray, &large[..60].to_vec(), &small, &gray, &large] {
+    for file in [
+        &large,
+        &small,
+        &gray,
+        &large[..60].to_vec(),
+        &small,
+        &gray,
+        &large,
+    ] {
         let reused = decoder.decode(file, Channels::Rgb).ok().cloned();
         assert_eq!(reused, decode(file, Channels::Rgb).ok());
     }
@@ -135,7 +137,11 @@ fn a_header_that_claims_too_much_is_refused_by_itself() {
     // A canvas of 60,000 x 60,000, and a small canvas with a picture of 16,383 x 16,383 on it.
     let canvas = |side: u32| {
         let [a, b, c, _] = (side - 1).to_le_bytes();
-        [&b"RIFF\xff\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0"[..], &[a, b, c, a, b, c]].concat()
+        [
+            &b"RIFF\xff\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0"[..],
+            &[a, b, c, a, b, c],
+        ]
+        .concat()
     };
     let large_on_small = [
         &canvas(8)[..],
@@ -187,7 +193,10 @@ fn crops_and_flips_of_flips_are_right_at_the_borders() {
     assert_eq!(out(vec![wide.clone()]), [0, 1, 2, 3, 0]);
     assert_eq!(out(vec![flip.clone(), wide.clone()]), [0, 3, 2, 1, 0]);
     // The black that a crop brought stays, and what it cut away does not come back.
-    assert_eq!(out(vec![narrow.clone(), flip.clone(), wide.clone()]), [0, 0, 5, 0, 0]);
+    assert_eq!(
+        out(vec![narrow.clone(), flip.clone(), wide.clone()]),
+        [0, 0, 5, 0, 0]
+    );
     assert_eq!(out(vec![narrow]), [2, 5, 0]);
     assert_eq!(out(vec![flip.clone(), wide, flip]), [0, 1, 2, 3, 0]);
 }
@@ -209,7 +218,11 @@ fn numbers_are_scaled_normalised_and_ordered() {
     let file = png(&[0, 51, 255, 255, 102, 0], 2, 1, ExtendedColorType::Rgb8);
     let floats = |output| -> Vec<f32> {
         let out = run(vec![], output, &file, 0).unwrap();
-        out.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four)).collect()
+        out.as_chunks()
+            .0
+            .iter()
+            .map(|four| f32::from_ne_bytes(*four))
+            .collect()
     };
     assert_eq!(floats(Output::default()), [0.0, 1.0, 0.2, 0.4, 1.0, 0.0]);
     let hwc = Output {
