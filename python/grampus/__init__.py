@@ -8,7 +8,7 @@
 >>> gp.stop()
 """
 
-from grampus import callbacks, collective, metrics, shards, triggers
+from grampus import callbacks, collective, images, metrics, shards, triggers
 from grampus._native import __version__
 from grampus._training.lanes import lane
 from grampus.checkpoint import Checkpoint
@@ -61,6 +61,7 @@ __all__ = [
     "__version__",
     "callbacks",
     "collective",
+    "images",
     "init",
     "lane",
     "local_rank",

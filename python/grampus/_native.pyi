@@ -36,10 +36,12 @@ __all__ = [
     "Handle",
     "LaneMemory",
     "Line",
+    "Loader",
     "Lobby",
     "Metric",
     "MetricState",
     "News",
+    "Numbers",
     "Order",
     "ParquetDataset",
     "Payload",
@@ -52,6 +54,7 @@ __all__ = [
     "__version__",
     "check_buffers",
     "command_line",
+    "decode_images",
     "find_files",
     "fit",
     "host_cores",
@@ -66,6 +69,7 @@ __all__ = [
     "supervise",
     "threads_per_lane",
     "trigger_fires",
+    "write_packed",
     "write_tensors",
 ]
 
@@ -83,7 +87,18 @@ class PeerLost(CollectiveError):
 
 def check_buffers(buffers: list[_Buffer]) -> None: ...
 def command_line(arguments: list[str], python: str) -> int: ...
+def decode_images(
+    images: list[bytes], pipeline_json: str, seed: int, epoch: int, first_row: int, threads: int = 1
+) -> tuple[list[int], bytearray]: ...
 def host_cores() -> int: ...
+def write_packed(
+    outputs_json: str,
+    fd: int,
+    start: int,
+    skip: bool,
+    tables: list[Table] | None = None,
+    paths: list[str] | None = None,
+) -> tuple[list[tuple[str, list[int], int]], list[tuple[int, str]], int]: ...
 def find_files(patterns: list[str], extensions: list[str]) -> list[str]: ...
 def read_csv(paths: list[str], options: str = "{}") -> Table: ...
 def read_json(paths: list[str]) -> Table: ...
@@ -116,6 +131,30 @@ class Table:
     def select(self, columns: _Texts) -> Table: ...
     def write_parquet(self, path: str | os.PathLike[str]) -> None: ...
     def write_csv(self, path: str | os.PathLike[str]) -> None: ...
+
+@final
+class Numbers:
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+@final
+class Loader:
+    def __new__(
+        cls,
+        outputs_json: str,
+        threads: int,
+        ahead: int,
+        held: bool,
+        skip: bool,
+        tables: list[Table] | None = None,
+        paths: list[str] | None = None,
+    ) -> Loader: ...
+    @property
+    def num_rows(self) -> int: ...
+    def begin(self, seed: int, epoch: int, shuffle: bool, window: int | None = None) -> None: ...
+    def ask(self, first: int, end: int) -> None: ...
+    def room(self) -> int: ...
+    def take(self) -> tuple[list[Numbers], list[int], list[str]]: ...
 
 @final
 class ParquetDataset:

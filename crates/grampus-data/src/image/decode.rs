@@ -113,8 +113,7 @@ impl Decoder {
             Format::Png => {
                 let (width, height) = header::png_size(bytes)?;
                 header::check_size(Format::Png, width, height, self.limits)?;
-                let source =
-                    PngDecoder::new(Cursor::new(bytes)).map_err(|error| Format::Png.damaged(error))?;
+                let source = open_png(bytes)?;
                 self.decode_lossless(source, channels)
                     .map_err(|error| Format::Png.damaged(error))?;
             }
@@ -201,6 +200,13 @@ fn jpeg_size(source: &mut Jpeg<'_>, limits: Limits) -> Result<(u32, u32), ImageE
     let (width, height) = (width as u32, height as u32);
     header::check_size(Format::Jpeg, width, height, limits)?;
     Ok((width, height))
+}
+
+fn open_png(bytes: &[u8]) -> Result<PngDecoder<Cursor<&[u8]>>, ImageError> {
+    // For its rows and remarks: a colour profile is compressed, and may be a thousand times its size in the file.
+    let mut limits = image::Limits::default();
+    limits.max_alloc = Some(64 << 20);
+    PngDecoder::with_limits(Cursor::new(bytes), limits).map_err(|error| Format::Png.damaged(error))
 }
 
 fn open_webp(bytes: &[u8], limits: Limits) -> Result<WebPDecoder<Cursor<&[u8]>>, ImageError> {

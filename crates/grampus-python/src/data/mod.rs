@@ -1,5 +1,6 @@
 //! Tables and files for Python.
 
+mod image;
 mod loader;
 mod read;
 mod table;
@@ -11,6 +12,7 @@ use pyo3::types::PyType;
 
 /// Adds what this folder gives to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    image::register(module)?;
     loader::register(module)?;
     read::register(module)?;
     table::register(module)?;

@@ -1,0 +1,275 @@
+"""Images from their files to numbers, held against Pillow."""
+
+import io
+import json
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import grampus as gp
+from grampus import _native
+from grampus.images import (
+    CenterCrop,
+    Channels,
+    ChannelsLast,
+    Normalize,
+    RandomCrop,
+    RandomFlip,
+    RandomResizedCrop,
+    Resize,
+    ToFloat,
+    pipeline,
+)
+
+
+def encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def decoded(
+    images: list[bytes], *steps: gp.images.Step, row: int = 0, epoch: int = 0, threads: int = 1
+) -> np.ndarray:
+    """The batch, channels last unless it is of floats."""
+    floats = any(isinstance(step, (ToFloat, Normalize)) for step in steps)
+    text = pipeline([*steps] if floats else [*steps, ChannelsLast()])
+    shape, numbers = _native.decode_images(images, text, 42, epoch, row, threads)
+    return np.frombuffer(numbers, np.float32 if floats else np.uint8).reshape(shape)
+
+
+def photo(width: int, height: int) -> Image.Image:
+    """Smooth colours with edges and a little noise, as photographs have."""
+    y, x = np.mgrid[0:height, 0:width] / max(width, height)
+    planes = [np.sin(5 * x + 3 * y), np.cos(7 * y), (x + y > 0.8) * 1.5 - 0.7]
+    noise = np.random.default_rng(0).normal(0, 4, (height, width, 3))
+    return Image.fromarray((np.stack(planes, 2) * 90 + 128 + noise).clip(0, 255).astype(np.uint8))
+
+
+def pillow(file: bytes, mode: str = "RGB") -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(file)).convert(mode)).astype(int)
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("size", [(64, 48), (61, 33), (7, 5), (1, 1), (17, 100)])
+def test_a_jpeg_is_within_two_levels_of_pillow(size, progressive, subsampling):
+    file = encoded(photo(*size), "JPEG", quality=90, subsampling=subsampling, progressive=progressive)
+    difference = np.abs(decoded([file])[0] - pillow(file))
+    assert difference.max() <= 2, difference.max()
+    assert difference.mean() < 0.5
+
+
+def test_a_gray_jpeg_and_the_brightness_of_a_coloured_one():
+    gray = encoded(photo(40, 30).convert("L"), "JPEG", quality=90)
+    assert np.abs(decoded([gray])[0] - pillow(gray)).max() <= 2
+    assert np.abs(decoded([gray], Channels("gray"))[0, ..., 0] - pillow(gray, "L")).max() <= 2
+    coloured = encoded(photo(41, 31), "JPEG", quality=90)
+    # Pillow rounds twice, to RGB and to gray.
+    assert np.abs(decoded([coloured], Channels("gray"))[0, ..., 0] - pillow(coloured, "L")).max() <= 3
+
+
+def test_a_cmyk_jpeg():
+    file = encoded(photo(40, 30).convert("CMYK"), "JPEG", quality=95)
+    assert np.abs(decoded([file])[0] - pillow(file)).max() <= 2
+    assert np.abs(decoded([file], Channels("gray"))[0, ..., 0] - pillow(file, "L")).max() <= 2
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1"])
+def test_a_png_is_exact(mode):
+    file = encoded(photo(33, 20).convert(mode), "PNG")
+    assert np.array_equal(decoded([file])[0], pillow(file))
+
+
+def test_a_palette_with_a_transparent_colour():
+    picture = photo(20, 20).quantize(5)
+    file = encoded(picture, "PNG", transparency=2, bits=4)
+    assert np.array_equal(decoded([file])[0], np.asarray(picture.convert("RGB")))
+
+
+def test_sixteen_bits_are_rounded_to_eight():
+    samples = np.linspace(0, 65535, 600).astype(np.uint16).reshape(20, 30)
+    file = encoded(Image.fromarray(samples), "PNG")
+    assert np.array_equal(
+        decoded([file], Channels("gray"))[0, ..., 0], np.round(samples / 257).astype(np.uint8)
+    )
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_a_lossless_webp_is_exact_and_a_lossy_one_is_near(mode):
+    picture = photo(33, 20).convert(mode)
+    file = encoded(picture, "WEBP", lossless=True, exact=True)
+    assert np.array_equal(decoded([file])[0], np.asarray(picture)[..., :3])
+    file = encoded(picture, "WEBP", quality=90)
+    difference = np.abs(decoded([file])[0] - pillow(file))
+    assert difference.mean() < 1 and difference.max() <= 8
+
+
+def test_the_orientation_in_exif_is_left_to_the_reader_as_in_pillow():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = encoded(photo(30, 20), "JPEG", quality=90, exif=exif)
+    assert decoded([file]).shape == (1, 20, 30, 3)
+    assert np.abs(decoded([file])[0] - pillow(file)).max() <= 2
+
+
+@pytest.mark.parametrize("size", [(20, 30), (100, 80), (48, 64), (7, 90), (1, 1)])
+def test_a_resize_is_within_one_level_of_pillow(size):
+    picture = photo(64, 48)
+    expected = np.asarray(picture.resize(size[::-1], Image.Resampling.BILINEAR)).astype(int)
+    assert np.abs(decoded([encoded(picture, "PNG")], Resize(size))[0] - expected).max() <= 1
+    gray = picture.convert("L")
+    expected = np.asarray(gray.resize(size[::-1], Image.Resampling.BILINEAR)).astype(int)
+    found = decoded([encoded(gray, "PNG")], Resize(size), Channels("gray"))[0, ..., 0]
+    assert np.abs(found - expected).max() <= 1
+
+
+def test_resize_and_center_crop_as_for_imagenet():
+    picture = photo(133, 80)
+    small = picture.resize((int(64 * 133 / 80), 64), Image.Resampling.BILINEAR)
+    left, top = round((small.width - 56) / 2), round((64 - 56) / 2)
+    expected = np.asarray(small.crop((left, top, left + 56, top + 56))).astype(int)
+    assert np.abs(decoded([encoded(picture, "PNG")], Resize(64), CenterCrop(56))[0] - expected).max() <= 1
+
+
+def test_floats_are_those_of_the_formula():
+    samples = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    file = encoded(Image.fromarray(samples), "PNG")
+    floats = decoded([file], ToFloat(), Channels("gray"))
+    assert np.array_equal(floats, samples[None, None].astype(np.float32) / np.float32(255))
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    floats = decoded([file], Normalize(mean, std))
+    assert floats.shape == (1, 3, 16, 16)
+    for channel in range(3):
+        expected = (samples / 255 - mean[channel]) / std[channel]
+        np.testing.assert_allclose(floats[0, channel], expected, rtol=1e-6, atol=1e-7)
+    assert decoded([file], ToFloat(scale=2), Channels("gray")).max() == 510
+
+
+def test_bgr_is_rgb_turned_round():
+    file = encoded(photo(9, 7), "PNG")
+    assert np.array_equal(decoded([file], Channels("bgr")), decoded([file])[..., ::-1])
+
+
+def test_what_is_random_depends_on_the_row_and_the_epoch_and_on_nothing_else():
+    files = [encoded(photo(20, 16 + number), "PNG") for number in range(12)]
+    steps = (RandomResizedCrop(12), RandomCrop(12, padding=3), RandomFlip())
+    batch = decoded(files, *steps, row=100)
+    assert np.array_equal(batch, decoded(files, *steps, row=100, threads=5))
+    alone = [decoded([file], *steps, row=100 + number)[0] for number, file in enumerate(files)]
+    assert np.array_equal(batch, np.stack(alone))
+    assert not np.array_equal(batch, decoded(files, *steps, row=100, epoch=1))
+    assert not np.array_equal(batch, decoded(files, *steps, row=101))
+
+
+def test_a_random_crop_shows_the_image_with_a_black_border():
+    picture = np.random.default_rng(1).integers(1, 256, (8, 8, 3), dtype=np.uint8)
+    padded = np.pad(picture, ((2, 2), (2, 2), (0, 0)))
+    file = encoded(Image.fromarray(picture), "PNG")
+    places = {padded[y : y + 8, x : x + 8].tobytes(): (x, y) for x in range(5) for y in range(5)}
+    batch = decoded([file] * 400, RandomCrop(8, padding=2))
+    assert {places[image.tobytes()] for image in batch} == set(places.values())
+    assert np.array_equal(decoded([file], RandomFlip(1))[0], picture[:, ::-1])
+
+
+def damaged_png() -> bytes:
+    file = bytearray(encoded(photo(40, 30), "PNG"))
+    file[len(file) // 2] ^= 0xFF
+    return bytes(file)
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (b"", "no bytes"),
+        (b"GIF89a and more", "47 49 46 38"),
+        (encoded(photo(40, 30), "JPEG")[:-60], "JPEG file is damaged: it is cut short"),
+        (encoded(photo(40, 30), "JPEG")[:100], "JPEG file is damaged"),
+        (encoded(photo(40, 30), "PNG")[:-60], "PNG file is damaged"),
+        (encoded(photo(40, 30), "WEBP")[:-60], "WebP file is damaged"),
+        (damaged_png(), "PNG file is damaged"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it(file, reason):
+    good = encoded(photo(40, 30), "JPEG")
+    with pytest.raises(ValueError, match=f"^image 1: .*{reason}"):
+        decoded([good, file])
+
+
+def huge_png() -> bytes:
+    header = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(b"\0")
+    chunks = [
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in (header, data)
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def huge_jpeg() -> bytes:
+    file = bytearray(encoded(photo(8, 8), "JPEG"))
+    frame = file.index(b"\xff\xc0")
+    file[frame + 5 : frame + 9] = struct.pack(">HH", 60_000, 60_000)
+    return bytes(file)
+
+
+def huge_webp() -> bytes:
+    side = (60_000 - 1).to_bytes(3, "little")
+    return b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + side + side
+
+
+@pytest.mark.parametrize("file", [huge_png(), huge_jpeg(), huge_webp()], ids=["png", "jpeg", "webp"])
+def test_a_small_file_that_claims_a_huge_image_is_refused(file):
+    assert len(file) < 1000
+    with pytest.raises(ValueError, match="60000 x 60000 pixels, over the limit of 89478485"):
+        decoded([file])
+
+
+def test_images_of_different_sizes_need_a_step_that_makes_them_equal():
+    files = [encoded(photo(8, 8), "PNG"), encoded(photo(9, 8), "PNG")]
+    with pytest.raises(ValueError, match=r"image 1: .* 9 x 8 pixels.*add a resize or a crop"):
+        decoded(files)
+    assert decoded(files, CenterCrop(8)).shape == (2, 8, 8, 3)
+    with pytest.raises(ValueError, match="depends on the image"):
+        decoded([])
+    assert decoded([], CenterCrop(8)).shape == (0, 8, 8, 3)
+
+
+def test_steps_say_what_is_wrong_with_them():
+    with pytest.raises(TypeError, match="image step 2 is 'flip': give steps of grampus"):
+        pipeline([RandomFlip(), "flip"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="image step 2: ToFloat can be given only once"):
+        pipeline([ToFloat(), ToFloat()])
+    with pytest.raises(
+        ValueError, match=r"RandomCrop\(size=2.5.*: size is a whole number, or \(height, width\)"
+    ):
+        pipeline([RandomCrop(2.5)])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'rgb', 'bgr' or 'gray'"):
+        pipeline([Channels("hsv")])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="mean takes numbers"):
+        pipeline([Normalize("a", 1)])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="scale is two numbers, from and to"):
+        pipeline([RandomResizedCrop(8, scale=(1,))])  # type: ignore[arg-type]
+    file = encoded(photo(8, 8), "PNG")
+    with pytest.raises(ValueError, match="image step 1: a side of 0 pixels"):
+        decoded([file], Resize(0))
+    with pytest.raises(ValueError, match="image output: 2 numbers as mean for 3 channels"):
+        decoded([file], Normalize([1, 2], 1))
+    with pytest.raises(ValueError, match="probability of 2"):
+        decoded([file], RandomFlip(2))
+    with pytest.raises(ValueError, match=r"image 0: .* 8 x 8 pixels .* crop of 9 x 9"):
+        decoded([file], RandomCrop(9))
+
+
+def test_the_text_of_a_pipeline():
+    text = pipeline(
+        [RandomCrop((3, 4), padding=1), Normalize(0.5, (1, 2, 3)), ToFloat(0.25), Channels("bgr")]
+    )
+    assert json.loads(text) == {
+        "steps": [{"step": "random_crop", "width": 4, "height": 3, "padding": 1}],
+        "output": {"kind": "f32", "mean": [0.5], "std": [1, 2, 3], "scale": 0.25, "channels": "bgr"},
+    }
