@@ -250,8 +250,8 @@ class Estimator:
     ) -> Any:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
-        A data frame comes back with a column `prediction`, or one for each output of the model. So do tables, files
-        (as an Arrow table) and shards of them; shards of dicts get an entry of that name.
+        A data frame comes back with a column `prediction`, or one for each output of the model. So do tables,
+        files (as an Arrow table) and shards of them; shards of dicts get an entry of that name.
 
         Args:
             data: as for `fit`, without labels.
@@ -262,7 +262,9 @@ class Estimator:
         shards = feeding.shards_of(data)
         if out is not None and shards is None:
             raise ValueError("out= takes the rows of tables, files or shards: write other results yourself")
-        answers = self._pass(worker.predict, data if shards is None else shards, batch_size, feature_cols, None)
+        answers = self._pass(
+            worker.predict, data if shards is None else shards, batch_size, feature_cols, None
+        )
         parts = sorted((part for answer in answers for part in answer), key=lambda part: part[:2])
         outputs = [output for _, _, output in parts]
         if shards is None:

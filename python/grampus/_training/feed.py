@@ -129,7 +129,7 @@ class TableFeed:
                     continue
                 values = ready.popleft() if ready else next(read)
                 if holes:
-                    count = self._table.size(values)  # noqa: PLW2901 - those that are there
+                    count = self._table.size(values)
                     if count == 0:
                         answer.append((lane, 0, 0.0, None))
                         continue

@@ -101,7 +101,6 @@ class Arrays:
                 index = _index(rows)
             yield mapped(lambda leaf: leaf.index_select(0, index), self._tree)  # noqa: B023
 
-
     def size(self, values: Tree) -> int:
         """Rows of a batch."""
         return size_of(values)

@@ -161,9 +161,7 @@ def _arrays(name: str, whole: Any) -> dict[str, Any]:
     if isinstance(whole, dict | tuple):
         parts = whole.items() if isinstance(whole, dict) else enumerate(whole)
         return {
-            column: values
-            for key, part in parts
-            for column, values in _arrays(f"{name}_{key}", part).items()
+            column: values for key, part in parts for column, values in _arrays(f"{name}_{key}", part).items()
         }
     return {name: whole}
 

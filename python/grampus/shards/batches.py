@@ -34,7 +34,8 @@ class Wanted:
 
     def filled(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """The arrays in their places."""
-        return rows.mapped(self.tree, lambda place: arrays[place])
+        filled: dict[str, Any] = rows.mapped(self.tree, lambda place: arrays[place])
+        return filled
 
 
 def wanted(

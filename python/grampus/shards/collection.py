@@ -128,11 +128,11 @@ class Shards:
     def stream(self, window: int = 8) -> Shards:
         """Read Parquet files anew in each epoch, a few row groups at a time, instead of keeping them.
 
-        Rows are shuffled within `window` row groups, which are themselves shuffled; as many again are read ahead.
+        Row groups are shuffled, and rows among those of `window` of them; as many again are read ahead.
         """
         if self._source is None or self._source.paths is None or self._step is not None:
             raise DataError(
-                "only Parquet files that nothing was done with can be streamed: begin with grampus.read_parquet"
+                "only Parquet files that nothing was done with can be streamed: begin with read_parquet"
             )
         streamed = Shards(None, self._make, count=self._count)
         streamed._source, streamed._window = self._source, _whole(window, "window")
@@ -154,15 +154,15 @@ class Shards:
     ) -> Any:
         """Batches of tensors for a loop of your own: pairs `(x, y)`, or `x` alone without labels.
 
-        A loop over it is an epoch, and each has an order of its own; `set_epoch` and `load_state_dict` go to one.
+        A loop over it is an epoch, and each has its own order; `set_epoch` and `load_state_dict` go to one.
         Under `torch.distributed` each rank gets its part of a batch of `batch_size` rows for each rank.
 
         Args:
             batch_size: rows of a batch.
             shuffle: in the order that seed and epoch give; else as they come.
             seed: of the order, and of what is random in `images`.
-            feature_cols, label_cols: columns of tables; several stand side by side in one matrix. Shards of dicts
-                have `x` and `y` of their own.
+            feature_cols, label_cols: columns of tables; several stand side by side in one matrix. Shards of
+                dicts have `x` and `y` of their own.
             images: steps of `grampus.images`, for shards of `grampus.read_images`.
             transform: a function of a batch, called where the loop runs.
             threads: that make batches ready; by default as many as there are cores.
@@ -171,7 +171,9 @@ class Shards:
         """
         from grampus.frameworks._torch_batches import Batches
 
-        feed = feeding.rows_of(self, feeding.stacked(feature_cols), feeding.stacked(label_cols), images, on_error)
+        feed = feeding.rows_of(
+            self, feeding.stacked(feature_cols), feeding.stacked(label_cols), images, on_error
+        )
         cores = _native.host_cores() if threads is None else _whole(threads, "threads")
         return Batches(feed, batch_size, shuffle, 0 if seed is None else seed, transform, cores, drop_last)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native
@@ -25,8 +26,8 @@ def stacked(columns: Columns | None) -> Columns | None:
     """Several columns as one matrix."""
     if columns is None or isinstance(columns, str):
         return columns
-    names = list(columns)
-    return [names] if len(names) > 1 and all(isinstance(name, str) for name in names) else names
+    names = [name for name in columns if isinstance(name, str)]
+    return [names] if len(names) == len(columns) > 1 else columns
 
 
 def rows_of(
@@ -53,8 +54,8 @@ def rows_of(
         return Rows(wanted(feature_cols, label_cols, images), parts, skip=skip)
     if kind == "object":
         raise DataError(
-            "these shards are objects that have no rows: turn them into dicts of arrays (transform_shard), such "
-            "as {'x': …, 'y': …}"
+            "these shards are objects that have no rows: turn them into dicts of arrays, such as "
+            "{'x': …, 'y': …}, with transform_shard"
         )
     return rows.together(shards.collect(), kind)
 
@@ -67,7 +68,9 @@ def is_path(value: Any) -> bool:
     """Whether data is the name of files."""
     if isinstance(value, str | os.PathLike):
         return True
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str | os.PathLike) for one in value)
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(one, str | os.PathLike) for one in value)
+    )
 
 
 def shards_of(value: Any) -> Shards | None:
@@ -80,14 +83,14 @@ def shards_of(value: Any) -> Shards | None:
     if is_path(value):
         first = os.fspath(value[0] if isinstance(value, list) else value)
         ends = {".csv": readers.read_csv, ".json": readers.read_json, ".jsonl": readers.read_json}
-        return ends.get(os.path.splitext(first)[1].lower(), readers.read_parquet)(value)
+        return ends.get(Path(first).suffix.lower(), readers.read_parquet)(value)
     if type(value).__module__.split(".")[0] != "pandas" and hasattr(value, "__arrow_c_stream__"):
         return Shards.from_arrow(value, 1)
     return None
 
 
 def shared_rows(shards: Shards, feature_cols: Columns | None, label_cols: Columns | None) -> Any:
-    """What workers read: arrays in memory that all of them see where all rows are kept, else what is to be read."""
+    """What workers read: where all rows are kept, arrays in memory that all of them see."""
     found = rows_of(shards, feature_cols, label_cols)
     if not isinstance(found, Rows) or found.window is not None or '"images"' in found.wanted.outputs:
         return found

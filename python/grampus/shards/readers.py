@@ -96,8 +96,8 @@ def read_parquet(
 ) -> Shards:
     """Read Parquet files: all columns, or these.
 
-    Nothing but the footers is read before rows are asked for. `shards.stream()` lets a model read them in windows
-    that need little memory, instead of keeping all.
+    Nothing is read before rows are asked for. `shards.stream()` lets a model read them in windows that need
+    little memory, instead of keeping all.
     """
     paths, chosen = _paths(path), None if columns is None else list(columns)
     shards = Shards._from_table_reader(lambda: _native.read_parquet(paths, chosen), num_shards)
