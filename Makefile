@@ -131,7 +131,7 @@ $(DOCS): requirements/docs.lock
 	@touch $@
 
 $(NATIVE): $(DEV) $(RUST_SOURCES)
-	VIRTUAL_ENV=$(CURDIR)/.venv .venv/bin/maturin develop --release --quiet
+	VIRTUAL_ENV=$(CURDIR)/.venv .venv/bin/maturin develop --profile develop --quiet
 	@touch $@
 
 $(BENCH_WHEEL): $(BENCH) $(DEV) $(RUST_SOURCES) $(PYTHON_SOURCES)
