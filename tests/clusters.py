@@ -5,8 +5,10 @@ from conftest import leaving_nothing
 
 import grampus as gp
 
+TORCH = ("numpy", "torch", "torch._dynamo")
 
-def one_cluster(workers):
+
+def one_cluster(workers, preload=TORCH):
     """In the place of `conftest.runtime`: workers start once, and what is left is looked for once."""
 
     @pytest.fixture(scope="module", autouse=True)
@@ -14,7 +16,7 @@ def one_cluster(workers):
         with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder:
             # Torch leaves a cache in the temporary folder; ours must stay empty.
             patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-            gp.init(workers=workers, preload=["numpy", "torch", "torch._dynamo"])
+            gp.init(workers=workers, preload=preload)
             yield folder
 
     return runtime

@@ -28,6 +28,12 @@ MODULES = [
     "grampus.context",
     "grampus.metrics",
     "grampus.session",
+    "grampus.shards",
+    "grampus.shards.collection",
+    "grampus.shards.keys",
+    "grampus.shards.rows",
+    "grampus.shards.segments",
+    "grampus.shards.shared_value",
 ]
 
 

@@ -8,7 +8,7 @@
 >>> gp.stop()
 """
 
-from grampus import callbacks, collective, images, metrics, triggers
+from grampus import callbacks, collective, images, metrics, shards, triggers
 from grampus._native import __version__
 from grampus._training.lanes import lane
 from grampus.checkpoint import Checkpoint
@@ -19,7 +19,9 @@ from grampus.errors import (
     CheckpointError,
     ClusterError,
     CollectiveError,
+    DataError,
     GrampusError,
+    NoColumn,
     NotPicklable,
     PeerLost,
     WorkerDied,
@@ -28,6 +30,7 @@ from grampus.errors import (
 from grampus.estimator import Estimator
 from grampus.history import History
 from grampus.session import init, run, stop
+from grampus.shards import Shards, SharedValue, read_npz
 
 __all__ = [
     "CallMismatch",
@@ -36,11 +39,15 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "CollectiveError",
+    "DataError",
     "Estimator",
     "GrampusError",
     "History",
+    "NoColumn",
     "NotPicklable",
     "PeerLost",
+    "Shards",
+    "SharedValue",
     "WorkerDied",
     "WorkerTraceback",
     "__version__",
@@ -53,7 +60,9 @@ __all__ = [
     "local_world_size",
     "metrics",
     "rank",
+    "read_npz",
     "run",
+    "shards",
     "stop",
     "triggers",
     "world_size",

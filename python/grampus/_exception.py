@@ -65,6 +65,11 @@ def unpack(payload: _native.Payload) -> BaseException | None:
     return error if isinstance(error, BaseException) else None
 
 
+def note(error: BaseException, text: str) -> None:
+    """Say where it was, without changing what it is. (Python 3.10 keeps notes but has no method for them.)"""
+    error.__dict__["__notes__"] = [*getattr(error, "__notes__", []), text]
+
+
 def message(error: BaseException) -> str:
     """What it says, if it can."""
     try:

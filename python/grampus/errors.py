@@ -9,7 +9,9 @@ __all__ = [
     "CheckpointError",
     "ClusterError",
     "CollectiveError",
+    "DataError",
     "GrampusError",
+    "NoColumn",
     "NotPicklable",
     "PeerLost",
     "WorkerDied",
@@ -19,6 +21,17 @@ __all__ = [
 
 class ClusterError(GrampusError):
     """The cluster cannot start, cannot go on, or is not there any more."""
+
+
+class DataError(GrampusError, ValueError):
+    """Data cannot be found, read or used as asked; the message names the file, the row and the column."""
+
+
+class NoColumn(DataError, KeyError):
+    """A column that is not there."""
+
+    # A `KeyError` would show its text in quotation marks.
+    __str__ = Exception.__str__
 
 
 class NotPicklable(GrampusError, TypeError):

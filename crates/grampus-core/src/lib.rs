@@ -11,6 +11,7 @@ mod message;
 mod order;
 mod placement;
 mod random;
+mod windows;
 
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use failure::{Exit, Failure, RankFailure, TaskFailure};
@@ -21,3 +22,4 @@ pub use message::{Generation, Join, Member, Outcome, PROTOCOL_VERSION, Task, ToC
 pub use order::Order;
 pub use placement::{Place, PlacementError};
 pub use random::Random;
+pub use windows::Windows;

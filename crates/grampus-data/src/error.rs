@@ -13,6 +13,7 @@ use std::fmt;
 pub struct Place {
     file: Option<String>,
     row_group: Option<usize>,
+    line: Option<u64>,
     row: Option<u64>,
     column: Option<String>,
 }
@@ -29,6 +30,12 @@ impl Place {
     /// In a row group of it, counted from 0.
     pub fn row_group(mut self, number: usize) -> Self {
         self.row_group = Some(number);
+        self
+    }
+
+    /// In a line of its text, counted from 1 as editors do.
+    pub fn line(mut self, number: u64) -> Self {
+        self.line = Some(number);
         self
     }
 
@@ -50,6 +57,7 @@ impl fmt::Display for Place {
         let parts = [
             self.file.clone(),
             self.row_group.map(|number| format!("row group {number}")),
+            self.line.map(|number| format!("line {number}")),
             self.row.map(|number| format!("row {number}")),
             self.column.as_ref().map(|name| format!("column {name:?}")),
         ];
@@ -64,6 +72,83 @@ impl fmt::Display for Place {
 /// What is wrong with data.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
+    /// A path that leads nowhere.
+    #[error("{path}: there is no such file or folder: check the path, and the folder that it starts from")]
+    NoSuchPath {
+        /// As it was written.
+        path: String,
+    },
+    /// A pattern that no file matches.
+    #[error("{pattern}: no file matches this pattern: check it, and the folder that it starts from")]
+    EmptyGlob {
+        /// As it was written.
+        pattern: String,
+    },
+    /// A folder without files of the kind that is read.
+    #[error("{folder}: no file in or below this folder ends in {}: name the files themselves", extensions.join(" or "))]
+    EmptyFolder {
+        /// As it was written.
+        folder: String,
+        /// What was looked for.
+        extensions: Vec<String>,
+    },
+    /// A path that cannot be used at all.
+    #[error("{url}: {why}")]
+    Url {
+        /// As it was written.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Files that do not fit together.
+    #[error(
+        "{first} and {other} do not have the same columns: {difference}: read them apart, or make them alike"
+    )]
+    SchemasDiffer {
+        /// The file whose columns count.
+        first: String,
+        /// A file whose columns are others.
+        other: String,
+        /// Where they differ.
+        difference: String,
+    },
+    /// A row that has more fields than there are columns.
+    #[error("{place} has {found} fields of at most {wanted}: quote values that hold the separator")]
+    TooManyFields {
+        /// The line.
+        place: Place,
+        /// How many it has.
+        found: usize,
+        /// How many columns there are.
+        wanted: usize,
+    },
+    /// Options that make no sense.
+    #[error("{option}: {why}")]
+    Option {
+        /// Its name.
+        option: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An object store that does not do what is asked.
+    #[error("{url}: {why}")]
+    Store {
+        /// What was asked for.
+        url: String,
+        /// What it said.
+        why: String,
+    },
+    /// A file that cannot be opened or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A table that cannot be made.
+    #[error("{0}")]
+    Table(#[from] arrow::error::ArrowError),
     /// A column that is not there.
     #[error("there is no column {name:?}: {}", hint(nearest, have))]
     NoColumn {
@@ -107,6 +192,23 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// A wrong option, by its name.
+    pub(crate) fn option(name: &str, why: impl Into<String>) -> Self {
+        Self::Option {
+            option: name.to_owned(),
+            why: why.into(),
+        }
+    }
+
+    /// What the system said of a file.
+    pub(crate) fn io(path: impl Into<String>, source: std::io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            std::io::ErrorKind::NotFound => Self::NoSuchPath { path },
+            _ => Self::Io { path, source },
+        }
+    }
+
     /// A column that is not there, with the one whose name is nearest.
     pub fn no_column<'a>(name: &str, have: impl IntoIterator<Item = &'a String>) -> Self {
         let have: Vec<String> = have.into_iter().cloned().collect();

@@ -15,7 +15,7 @@ import cloudpickle
 import torch
 from torch.utils import data as torch_data
 
-from grampus import _native
+from grampus import _exception, _native
 from grampus._training import creator
 from grampus._training.feed import Batch, StreamFeed, TableFeed
 from grampus.frameworks import _torch_data, _torch_state
@@ -563,4 +563,4 @@ def _note(error: Exception, lane: int, rows: int, part: Batch, when: str = "") -
         if isinstance(leaf, torch.Tensor)
     )
     text = f"grampus: in lane {lane}, a batch of {rows} {'row' if rows == 1 else 'rows'} ({shapes}){when}"
-    error.__dict__["__notes__"] = [*getattr(error, "__notes__", []), text]
+    _exception.note(error, text)

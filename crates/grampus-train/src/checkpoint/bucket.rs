@@ -1,14 +1,13 @@
 //! Checkpoints in an object store that speaks S3.
 
-use std::error::Error as _;
 use std::future::Future;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use grampus_data::source;
+use object_store::aws::AmazonS3;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig, WriteMultipart};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::error::CheckpointError;
@@ -19,8 +18,6 @@ use super::tensor::Memory;
 const PART: u64 = 16 << 20;
 const MOST_PARTS: u64 = 9_000;
 const PARTS_AT_ONCE: usize = 8;
-/// For the repetitions of one request together; one alone has 30 s, or AWS_TIMEOUT.
-const RETRY_LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) struct Bucket {
     store: AmazonS3,
@@ -38,24 +35,7 @@ impl Bucket {
             why,
         };
         let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| wrong(error.to_string()))?;
-        // The client's TLS asks for a provider of the process; where one is installed already, that one serves.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut settings = AmazonS3Builder::from_env();
-        let endpoints = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
-        let endpoint = endpoints.iter().find_map(|key| settings.get_config_value(key));
-        // Whoever writes http means it.
-        if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
-            settings = settings.with_allow_http(true);
-        }
-        let store = settings
-            .with_bucket_name(name)
-            .with_retry(RetryConfig {
-                max_retries: 5,
-                retry_timeout: RETRY_LIMIT,
-                ..RetryConfig::default()
-            })
-            .build()
-            .map_err(|error| wrong(error.to_string()))?;
+        let store = source::s3(name).map_err(|error| wrong(error.to_string()))?;
         let runtime = Builder::new_current_thread().enable_all().build();
         Ok(Self {
             store,
@@ -76,8 +56,9 @@ impl Bucket {
         key: &Path,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, CheckpointError> {
+        let url = format!("s3://{}/{key}", self.name);
         let wrong = |why: String| CheckpointError::Remote {
-            url: format!("s3://{}/{key}", self.name),
+            url: url.clone(),
             why,
         };
         if Handle::try_current().is_ok() {
@@ -87,7 +68,7 @@ impl Bucket {
         }
         self.runtime
             .block_on(answer)
-            .map_err(|error| wrong(explain(&error)))
+            .map_err(|error| wrong(source::explain(&url, &error)))
     }
 
     async fn put(&self, key: &Path, parts: &[Bytes]) -> Result<(), Error> {
@@ -210,25 +191,4 @@ impl Bucket {
             }
         })
     }
-}
-
-/// The error in its own words, down to the first cause, and what usually helps.
-fn explain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = inner.source();
-    }
-    let advice = match error {
-        Error::Unauthenticated { .. } | Error::PermissionDenied { .. } => {
-            "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may do in this bucket"
-        }
-        _ => "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the network",
-    };
-    // Servers answer in XML of several lines.
-    format!("{}: {advice}", text.replace('\n', " "))
 }

@@ -1,0 +1,554 @@
+//! Columns of a table, one value behind the other, to rows of a batch, one row behind the other.
+//!
+//! A batch of shuffled rows takes each row from another place. Taken from columns, every value would be a miss of the
+//! cache; taken from rows, one or two are. So a block of rows is turned over once, in order, and then read in any order.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, LargeBinaryArray, RecordBatch};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    ToByteSlice, UInt8Type,
+};
+use bytes::Bytes;
+
+use super::output::{Kind, Output};
+use crate::image::{self, Decoder, Limits, Pipeline};
+use crate::{DataError, Place};
+
+/// Rows that are turned over at once: what they take of all columns stays in the cache.
+const TILE: usize = 256;
+
+/// Rows of a block as a model takes them.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// How many rows there are.
+    pub rows: usize,
+    /// Each output of all rows.
+    pub outputs: Vec<Stored>,
+    /// Rows that must not be used, in order.
+    pub bad: Vec<Bad>,
+    /// Where they come from.
+    pub place: Place,
+}
+
+/// One output of all rows of a block.
+#[derive(Clone, Debug)]
+pub enum Stored {
+    /// Numbers, row behind row.
+    Numbers(Matrix),
+    /// Files of images, which are decoded each time: decoded ones would take many times the memory, and each epoch may
+    /// want other parts of them.
+    Images(Images),
+}
+
+impl Stored {
+    /// What the numbers of a batch are, and how many a row has along each axis.
+    pub fn form(&self) -> (Kind, &[usize]) {
+        match self {
+            Self::Numbers(matrix) => (matrix.kind, &matrix.shape),
+            Self::Images(images) => (images.kind, &images.shape),
+        }
+    }
+}
+
+/// Files of images, one for each row.
+#[derive(Clone, Debug)]
+pub struct Images {
+    /// The column that they are in.
+    pub column: String,
+    /// What becomes of them.
+    pub pipeline: Arc<Pipeline>,
+    /// What their numbers become.
+    pub kind: Kind,
+    /// Numbers of an image along each axis.
+    pub shape: Vec<usize>,
+    /// Their bytes.
+    pub files: LargeBinaryArray,
+}
+
+/// Numbers, row behind row.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// What its numbers are.
+    pub kind: Kind,
+    /// Numbers of a row along each axis.
+    pub shape: Vec<usize>,
+    /// The numbers.
+    pub data: Bytes,
+}
+
+impl Matrix {
+    /// Bytes of a row.
+    pub fn row_size(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.kind.size()
+    }
+}
+
+/// A row that must not be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bad {
+    /// Its number in the block.
+    pub row: usize,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Turns a block of rows over; `place` is where they come from. A row that has no number where one is needed is an error, or
+/// `skip` lists it.
+pub fn pack(rows: &RecordBatch, outputs: &[Output], place: &Place, skip: bool) -> Result<Packed, DataError> {
+    let mut bad = Vec::new();
+    let mut stored = Vec::with_capacity(outputs.len());
+    for output in outputs {
+        stored.push(match &output.images {
+            Some(pipeline) => Stored::Images(images(rows, output, pipeline, place, &mut bad)?),
+            None => {
+                let columns = columns(rows, output, place, &mut bad)?;
+                Stored::Numbers(turned(rows.num_rows(), &columns))
+            }
+        });
+    }
+    bad.sort_by_key(|found: &(usize, DataError)| found.0);
+    bad.dedup_by_key(|found| found.0);
+    if !skip && !bad.is_empty() {
+        return Err(bad.swap_remove(0).1);
+    }
+    let bad = bad.into_iter().map(|(row, error)| Bad {
+        row,
+        why: error.to_string(),
+    });
+    Ok(Packed {
+        rows: rows.num_rows(),
+        outputs: stored,
+        bad: bad.collect(),
+        place: place.clone(),
+    })
+}
+
+fn images(
+    rows: &RecordBatch,
+    output: &Output,
+    pipeline: &Arc<Pipeline>,
+    place: &Place,
+    bad: &mut Vec<(usize, DataError)>,
+) -> Result<Images, DataError> {
+    let [name] = output.columns.as_slice() else {
+        return Err(DataError::option(
+            "columns",
+            "images come from one column: name one",
+        ));
+    };
+    let array = column(rows, name)?;
+    let here = place.clone().column(name);
+    let files = cast(array, &DataType::LargeBinary).map_err(|_| DataError::WrongValue {
+        place: here.clone(),
+        why: format!("it holds {}, not the bytes of image files", array.data_type()),
+    })?;
+    let files = files.as_binary::<i64>().clone();
+    for row in (0..files.len()).filter(|&row| files.is_null(row)) {
+        let place = here.clone().row(row as u64);
+        bad.push((row, DataError::Null { place }));
+    }
+    // Where no step ends in a size of its own, the first image tells it for all; one that tells none is found out later.
+    let decoder = Decoder::new(Limits::default());
+    let first = files.iter().flatten().find_map(|file| decoder.size(file).ok());
+    let shape = pipeline
+        .output_shape(first)
+        .map_err(|error| DataError::WrongValue {
+            place: here,
+            why: error.to_string(),
+        })?;
+    Ok(Images {
+        column: name.clone(),
+        pipeline: Arc::clone(pipeline),
+        kind: match pipeline.output().kind {
+            image::Kind::F32 => Kind::F32,
+            image::Kind::U8 => Kind::U8,
+        },
+        shape: shape.to_vec(),
+        files,
+    })
+}
+
+/// A column of an output: numbers of one kind, equally many for each row.
+struct Column {
+    kind: Kind,
+    shape: Vec<usize>,
+    values: ArrayRef,
+}
+
+impl Column {
+    fn width(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+fn columns(
+    rows: &RecordBatch,
+    output: &Output,
+    place: &Place,
+    bad: &mut Vec<(usize, DataError)>,
+) -> Result<Vec<Column>, DataError> {
+    let mut kind = output.kind;
+    let mut found = Vec::with_capacity(output.columns.len());
+    for name in &output.columns {
+        let array = column(rows, name)?;
+        let here = place.clone().column(name);
+        let wanted = match kind.or_else(|| Kind::of(array.data_type())) {
+            Some(kind) => kind,
+            None => return Err(not_numbers(here, array.data_type())),
+        };
+        kind = Some(wanted);
+        found.push(numbers(array, wanted, &here, bad)?);
+    }
+    if found.len() > 1
+        && let Some(list) = found.iter().position(|column| !column.shape.is_empty())
+    {
+        return Err(DataError::WrongValue {
+            place: place.clone().column(&output.columns[list]),
+            why: "it holds lists, which do not stand side by side with other columns: give it an output of its own"
+                .to_owned(),
+        });
+    }
+    Ok(found)
+}
+
+fn column<'a>(rows: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, DataError> {
+    rows.column_by_name(name)
+        .ok_or_else(|| DataError::no_column(name, rows.schema().fields().iter().map(|field| field.name())))
+}
+
+fn not_numbers(place: Place, found: &DataType) -> DataError {
+    let found = match found {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".to_owned(),
+        DataType::Dictionary(_, values) => return not_numbers(place, values),
+        other => other.to_string(),
+    };
+    DataError::NotNumbers { place, found }
+}
+
+/// The numbers of a column, and the rows that lack some.
+fn numbers(
+    array: &ArrayRef,
+    kind: Kind,
+    place: &Place,
+    bad: &mut Vec<(usize, DataError)>,
+) -> Result<Column, DataError> {
+    let rows = array.len();
+    let (leaf, shape) = flattened(array, place, bad)?;
+    if Kind::of(leaf.data_type()).is_none() && !leaf.data_type().is_numeric() {
+        return Err(not_numbers(place.clone(), leaf.data_type()));
+    }
+    let safe = CastOptions {
+        safe: true,
+        ..CastOptions::default()
+    };
+    let values = cast_with_options(&leaf, &arrow_type(kind), &safe)
+        .map_err(|_| not_numbers(place.clone(), leaf.data_type()))?;
+    if let Some(nulls) = values.logical_nulls().filter(|nulls| nulls.null_count() > 0) {
+        let width = values.len().checked_div(rows).unwrap_or(1).max(1);
+        note_missing(&nulls, leaf.as_ref(), width, kind, place, bad);
+    }
+    Ok(Column { kind, shape, values })
+}
+
+fn note_missing(
+    nulls: &NullBuffer,
+    before: &dyn Array,
+    width: usize,
+    kind: Kind,
+    place: &Place,
+    bad: &mut Vec<(usize, DataError)>,
+) {
+    let mut last = None;
+    for at in (0..nulls.len()).filter(|&at| nulls.is_null(at)) {
+        let row = at / width;
+        // A row of a list is bad once, however much of it is.
+        if last == Some(row) {
+            continue;
+        }
+        last = Some(row);
+        let here = place.clone().row(row as u64);
+        let error = match before.is_null(at) {
+            true => DataError::Null { place: here },
+            false => DataError::WrongValue {
+                place: here,
+                why: format!("its value does not fit into {kind:?}: choose another type").to_lowercase(),
+            },
+        };
+        bad.push((row, error));
+    }
+}
+
+/// The values within lists, and how many there are along each axis.
+fn flattened(
+    array: &ArrayRef,
+    place: &Place,
+    bad: &mut Vec<(usize, DataError)>,
+) -> Result<(ArrayRef, Vec<usize>), DataError> {
+    let (values, length) = match array.data_type() {
+        DataType::FixedSizeList(_, length) => {
+            let list = array.as_fixed_size_list();
+            let length = *length as usize;
+            let first = list.value_offset_at(0);
+            (list.values().slice(first, array.len() * length), length)
+        }
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            let length = common_length(list.offsets(), array.as_ref(), place)?;
+            let (first, end) = (list.offsets()[0] as usize, list.offsets()[array.len()] as usize);
+            (list.values().slice(first, end - first), length)
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            let length = common_length(list.offsets(), array.as_ref(), place)?;
+            let (first, end) = (list.offsets()[0] as usize, list.offsets()[array.len()] as usize);
+            (list.values().slice(first, end - first), length)
+        }
+        _ => return Ok((array.clone(), Vec::new())),
+    };
+    if let Some(nulls) = array.logical_nulls() {
+        for row in (0..array.len()).filter(|&row| nulls.is_null(row)) {
+            let here = place.clone().row(row as u64);
+            bad.push((row, DataError::Null { place: here }));
+        }
+    }
+    let (leaf, mut shape) = flattened(&values, place, bad)?;
+    shape.insert(0, length);
+    Ok((leaf, shape))
+}
+
+/// The length of all lists; a missing one has none, and cannot be skipped where it takes no room.
+fn common_length<O: Copy + Into<i64>>(
+    offsets: &[O],
+    array: &dyn Array,
+    place: &Place,
+) -> Result<usize, DataError> {
+    let length = |row: usize| offsets[row + 1].into() - offsets[row].into();
+    let Some(first) = (0..array.len()).next().map(length) else {
+        return Ok(0);
+    };
+    match (0..array.len()).find(|&row| length(row) != first) {
+        None => Ok(first as usize),
+        Some(row) => Err(DataError::WrongValue {
+            place: place.clone().row(row as u64),
+            why: format!(
+                "a list of {} values, where the first row has {first}: pad them to one length",
+                length(row)
+            ),
+        }),
+    }
+}
+
+fn arrow_type(kind: Kind) -> DataType {
+    match kind {
+        Kind::F32 => DataType::Float32,
+        Kind::F64 => DataType::Float64,
+        Kind::I8 => DataType::Int8,
+        Kind::I16 => DataType::Int16,
+        Kind::I32 => DataType::Int32,
+        Kind::I64 => DataType::Int64,
+        Kind::U8 => DataType::UInt8,
+        Kind::Bool => DataType::Boolean,
+    }
+}
+
+fn turned(rows: usize, columns: &[Column]) -> Matrix {
+    let kind = columns.first().map_or(Kind::F32, |column| column.kind);
+    let data = match kind {
+        Kind::F32 => interleaved::<Float32Type>(rows, columns),
+        Kind::F64 => interleaved::<Float64Type>(rows, columns),
+        Kind::I8 => interleaved::<Int8Type>(rows, columns),
+        Kind::I16 => interleaved::<Int16Type>(rows, columns),
+        Kind::I32 => interleaved::<Int32Type>(rows, columns),
+        Kind::I64 => interleaved::<Int64Type>(rows, columns),
+        Kind::U8 => interleaved::<UInt8Type>(rows, columns),
+        Kind::Bool => truths(rows, columns),
+    };
+    let shape = match columns {
+        [only] => only.shape.clone(),
+        several => vec![several.len()],
+    };
+    Matrix { kind, shape, data }
+}
+
+fn interleaved<T: ArrowPrimitiveType>(rows: usize, columns: &[Column]) -> Bytes
+where
+    T::Native: Send + 'static,
+{
+    let values: Vec<&[T::Native]> = columns
+        .iter()
+        .map(|column| column.values.as_primitive::<T>().values().as_ref())
+        .collect();
+    if let [only] = values.as_slice() {
+        return bytes_of(only.to_vec());
+    }
+    let width = values.len();
+    let mut out = vec![T::Native::default(); rows * width];
+    for start in (0..rows).step_by(TILE) {
+        let tile: Range<usize> = start..rows.min(start + TILE);
+        let room = &mut out[start * width..tile.end * width];
+        for (at, column) in values.iter().enumerate() {
+            for (row, value) in room.chunks_exact_mut(width).zip(&column[tile.clone()]) {
+                row[at] = *value;
+            }
+        }
+    }
+    bytes_of(out)
+}
+
+fn truths(rows: usize, columns: &[Column]) -> Bytes {
+    let width: usize = columns.iter().map(Column::width).sum();
+    let mut out = vec![0_u8; rows * width];
+    let mut first = 0;
+    for column in columns {
+        let values = column.values.as_boolean().values();
+        let own = column.width();
+        for (at, value) in values.iter().enumerate() {
+            out[at / own * width + first + at % own] = u8::from(value);
+        }
+        first += own;
+    }
+    Bytes::from(out)
+}
+
+/// Numbers as the bytes that they are, without a copy.
+fn bytes_of<N: arrow::datatypes::ArrowNativeType>(numbers: Vec<N>) -> Bytes {
+    struct Numbers<N>(Vec<N>);
+    impl<N: arrow::datatypes::ArrowNativeType> AsRef<[u8]> for Numbers<N> {
+        fn as_ref(&self) -> &[u8] {
+            self.0.to_byte_slice()
+        }
+    }
+    Bytes::from_owner(Numbers(numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{
+        BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray, StringArray,
+    };
+    use proptest::prelude::*;
+
+    fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    fn here() -> Place {
+        Place::file("a.parquet").row_group(2)
+    }
+
+    fn matrix(packed: &Packed) -> &Matrix {
+        match &packed.outputs[0] {
+            Stored::Numbers(matrix) => matrix,
+            Stored::Images(_) => panic!("numbers are wanted"),
+        }
+    }
+
+    fn floats(packed: &Packed) -> Vec<f32> {
+        let numbers = matrix(packed).data.chunks_exact(4);
+        numbers
+            .map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap()))
+            .collect()
+    }
+
+    fn packed(table: &RecordBatch, columns: &[&str], kind: Option<Kind>) -> Result<Packed, DataError> {
+        let output = Output::new(columns.iter().copied(), kind);
+        pack(table, &[output], &here(), false)
+    }
+
+    #[test]
+    fn columns_stand_side_by_side() {
+        let table = table(vec![
+            ("a", Arc::new(Float64Array::from(vec![1.0, 2.0]))),
+            ("b", Arc::new(Int32Array::from(vec![3, 4]))),
+            ("c", Arc::new(BooleanArray::from(vec![true, false]))),
+        ]);
+        let found = packed(&table, &["a", "b", "c"], None).unwrap();
+        assert_eq!(found.outputs[0].form(), (Kind::F32, &[3][..]));
+        assert_eq!(floats(&found), [1.0, 3.0, 1.0, 2.0, 4.0, 0.0]);
+        let truth = packed(&table, &["c"], None).unwrap();
+        assert_eq!(matrix(&truth).data[..], [1, 0]);
+        let label = packed(&table, &["b"], None).unwrap();
+        assert_eq!(label.outputs[0].form(), (Kind::I64, &[][..]));
+    }
+
+    #[test]
+    fn lists_of_one_length_are_axes() {
+        let fixed = FixedSizeListArray::from_iter_primitive::<Float64Type, _, _>(
+            [[1.0, 2.0], [3.0, 4.0]].map(|row| Some(row.map(Some))),
+            2,
+        );
+        let list = ListArray::from_iter_primitive::<Int64Type, _, _>(
+            [[5, 6, 7], [8, 9, 10]].map(|row| Some(row.map(Some))),
+        );
+        let table = table(vec![("fixed", Arc::new(fixed)), ("list", Arc::new(list))]);
+        // A slice begins in the middle of what its lists share.
+        let second = table.slice(1, 1);
+        let found = packed(&second, &["fixed"], None).unwrap();
+        assert_eq!(matrix(&found).shape, [2]);
+        assert_eq!(floats(&found), [3.0, 4.0]);
+        let found = packed(&second, &["list"], Some(Kind::F32)).unwrap();
+        assert_eq!(floats(&found), [8.0, 9.0, 10.0]);
+        let error = packed(&table, &["fixed", "list"], None).unwrap_err();
+        assert!(error.to_string().contains("an output of its own"), "{error}");
+    }
+
+    #[test]
+    fn lists_of_several_lengths_are_refused() {
+        let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1)]), Some(vec![])]);
+        let error = packed(&table(vec![("words", Arc::new(list))]), &["words"], None).unwrap_err();
+        let wanted =
+            "a.parquet, row group 2, row 1, column \"words\": a list of 0 values, where the first row has 1";
+        assert!(error.to_string().starts_with(wanted), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_number_is_named() {
+        let table = table(vec![
+            ("age", Arc::new(Int64Array::from(vec![Some(1), None, None]))),
+            ("name", Arc::new(StringArray::from(vec!["a", "b", "c"]))),
+            ("large", Arc::new(Int64Array::from(vec![1, 300, 2]))),
+        ]);
+        let error = |columns: &[&str], kind| packed(&table, columns, kind).unwrap_err().to_string();
+        assert!(error(&["age"], None).starts_with("a.parquet, row group 2, row 1, column \"age\" is null"));
+        assert!(error(&["name"], None).contains("column \"name\" holds text"));
+        assert!(
+            error(&["large"], Some(Kind::I8))
+                .contains("row 1, column \"large\": its value does not fit into i8")
+        );
+        assert!(error(&["aged"], None).contains("do you mean \"age\"?"));
+    }
+
+    #[test]
+    fn bad_rows_are_listed_where_they_may_be_skipped() {
+        let table = table(vec![
+            ("a", Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]))),
+            ("b", Arc::new(Int64Array::from(vec![None, None, Some(3)]))),
+        ]);
+        let outputs = [Output::new(["a"], None), Output::new(["b"], None)];
+        let found = pack(&table, &outputs, &here(), true).unwrap();
+        let rows: Vec<usize> = found.bad.iter().map(|bad| bad.row).collect();
+        assert_eq!(rows, [0, 1]);
+        assert!(found.bad[0].why.contains("column \"b\" is null"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_comes_to_its_place(rows in 0..600_usize, width in 2..5_usize) {
+            let column = |at: usize| (0..rows).map(|row| (row * width + at) as f64).collect::<Vec<f64>>();
+            let names: Vec<String> = (0..width).map(|at| at.to_string()).collect();
+            let columns = names.iter().enumerate().map(|(at, name)| {
+                (name.as_str(), Arc::new(Float64Array::from(column(at))) as ArrayRef)
+            });
+            let table = RecordBatch::try_from_iter(columns).unwrap();
+            let found = pack(&table, &[Output::new(names.clone(), None)], &here(), false).unwrap();
+            let wanted: Vec<f32> = (0..rows * width).map(|number| number as f32).collect();
+            prop_assert_eq!(floats(&found), wanted);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The columns of a file, and where its rows begin.
+
+use std::ops::Range;
+
+use super::cursor::{Cursor, End, Unclosed};
+use super::options::{CsvOptions, Dialect, Picked};
+use super::{Input, place_of};
+use crate::DataError;
+
+/// What a file holds besides rows.
+pub(super) struct Layout {
+    pub names: Vec<String>,
+    /// Where its rows stand.
+    pub body: Range<usize>,
+}
+
+impl Layout {
+    pub fn of(input: &Input, options: &CsvOptions, dialect: Dialect) -> Result<Self, DataError> {
+        let mark = b"\xef\xbb\xbf";
+        let start = if input.bytes.starts_with(mark) {
+            mark.len()
+        } else {
+            0
+        };
+        let mut cursor = Cursor::new(&input.bytes[start..], dialect);
+        let unclosed = |Unclosed(at): Unclosed| super::unclosed(input, start + at);
+        let header = options.header_row()?;
+        let mut found = Vec::new();
+        for row in 0..=header.unwrap_or(0) {
+            let is_header = header == Some(row);
+            if !cursor.next_row() {
+                return match &options.names {
+                    Some(names) if !is_header || row == 0 => {
+                        Ok(Self::new(names.clone(), input.bytes.len()..input.bytes.len()))
+                    }
+                    _ => Err(DataError::Damaged {
+                        place: crate::Place::file(&input.name),
+                        why: format!(
+                            "it has {row} rows, and row {row} should name the columns: give header=None or names"
+                        ),
+                    }),
+                };
+            }
+            if header.is_none() {
+                // The first row only says how many columns there are.
+                let body = start + cursor.at()..input.bytes.len();
+                let count = texts(&mut cursor, input)?.map_err(unclosed)?.len();
+                let names = options.names.clone();
+                return Ok(Self::new(
+                    names.unwrap_or_else(|| (0..count).map(|place| place.to_string()).collect()),
+                    body,
+                ));
+            }
+            found = texts(&mut cursor, input)?.map_err(unclosed)?;
+        }
+        let body = start + cursor.at()..input.bytes.len();
+        Ok(Self::new(
+            options.names.clone().unwrap_or_else(|| distinct(found)),
+            body,
+        ))
+    }
+
+    fn new(names: Vec<String>, body: Range<usize>) -> Self {
+        Self { names, body }
+    }
+
+    /// Which columns to read; all others are passed over.
+    pub fn picked(&self, options: &CsvOptions) -> Result<Vec<bool>, DataError> {
+        let mut picked = vec![options.usecols.is_none(); self.names.len()];
+        match &options.usecols {
+            None => {}
+            Some(Picked::Places(places)) => {
+                for place in places {
+                    let have = self.names.len();
+                    let column = picked.get_mut(*place).ok_or_else(|| {
+                        DataError::option(
+                            "usecols",
+                            format!("there is no column {place}: there are {have}, counted from 0"),
+                        )
+                    })?;
+                    *column = true;
+                }
+            }
+            Some(Picked::Names(names)) => {
+                for name in names {
+                    let place = self.names.iter().position(|known| known == name);
+                    picked[place.ok_or_else(|| DataError::no_column(name, &self.names))?] = true;
+                }
+            }
+        }
+        Ok(picked)
+    }
+}
+
+/// The fields of a row.
+fn texts(cursor: &mut Cursor<'_>, input: &Input) -> Result<Result<Vec<String>, Unclosed>, DataError> {
+    let mut fields = Vec::new();
+    loop {
+        let at = cursor.at();
+        let (field, end) = match cursor.field() {
+            Ok(found) => found,
+            Err(unclosed) => return Ok(Err(unclosed)),
+        };
+        let text = std::str::from_utf8(field).map_err(|_| DataError::Damaged {
+            place: place_of(input, at),
+            why: "the name of a column is no UTF-8: save the file as UTF-8".to_owned(),
+        })?;
+        fields.push(text.to_owned());
+        if end == End::Row {
+            return Ok(Ok(fields));
+        }
+    }
+}
+
+/// Names that are not there, or twice, as pandas makes them.
+fn distinct(mut names: Vec<String>) -> Vec<String> {
+    for place in 0..names.len() {
+        if names[place].is_empty() {
+            names[place] = format!("Unnamed: {place}");
+        }
+        let wanted = names[place].clone();
+        let mut number = 0;
+        while names[..place].contains(&names[place]) {
+            number += 1;
+            names[place] = format!("{wanted}.{number}");
+        }
+    }
+    names
+}

@@ -1,0 +1,371 @@
+//! CSV files.
+
+mod column;
+mod cursor;
+mod cut;
+mod layout;
+mod missing;
+mod options;
+mod part;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, new_null_array};
+use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::csv::WriterBuilder;
+use arrow::datatypes::{DataType, Field, Schema};
+use bytes::Bytes;
+
+use super::{Table, difference, make_batch, whole};
+use crate::source::File;
+use crate::{DataError, Place, parallel};
+use column::{Kind, Seen};
+use cursor::Unclosed;
+use layout::Layout;
+use missing::Missing;
+pub use options::{CsvOptions, Header, Picked, Types};
+use part::{Parsed, Part, Plan};
+
+/// What one thread reads at a time: far more than a row, far less than memory.
+const PART_BYTES: usize = 8 << 20;
+/// Rows that are looked at before all are read, and parts that they come from.
+const SAMPLE_ROWS: usize = 64;
+const SAMPLE_PARTS: usize = 16;
+
+/// A text and its name.
+struct Input {
+    name: String,
+    bytes: Bytes,
+}
+
+/// Reads files with the same columns, one after the other, into one table. The type of a column is the narrowest of bool, int64, float64
+/// and utf8 that holds all its values.
+pub fn read(files: &[File], options: &CsvOptions) -> Result<Table, DataError> {
+    let read = |file: &File| {
+        Ok(Input {
+            name: file.name().to_owned(),
+            bytes: file.bytes()?,
+        })
+    };
+    let threads = if files.iter().any(File::is_remote) {
+        super::REQUESTS
+    } else {
+        parallel::cores()
+    };
+    read_inputs(&parallel::map(threads, files, read)?, options, PART_BYTES)
+}
+
+/// Reads a text that is in memory; `name` is what errors call it.
+///
+/// ```
+/// use grampus_data::table::csv::{self, CsvOptions};
+/// let table = csv::read_bytes("people", "name,age\nAda,36\n".into(), &CsvOptions::default())?;
+/// assert_eq!((table.columns(), table.num_rows()), (vec!["name".to_owned(), "age".to_owned()], 1));
+/// # Ok::<(), grampus_data::DataError>(())
+/// ```
+pub fn read_bytes(name: &str, bytes: Bytes, options: &CsvOptions) -> Result<Table, DataError> {
+    let input = Input {
+        name: name.to_owned(),
+        bytes,
+    };
+    read_inputs(&[input], options, PART_BYTES)
+}
+
+/// Writes a table with the names of its columns; nulls are empty fields. The file appears when it is whole.
+pub fn write(table: &Table, path: &Path) -> Result<(), DataError> {
+    whole::write(path, |file| {
+        let mut writer = WriterBuilder::new().with_header(true).build(file);
+        // Names stand there even if there are no rows.
+        writer.write(&arrow::array::RecordBatch::new_empty(Arc::clone(table.schema())))?;
+        table.batches().iter().try_for_each(|batch| writer.write(batch))?;
+        Ok(())
+    })
+}
+
+fn read_inputs(inputs: &[Input], options: &CsvOptions, part_bytes: usize) -> Result<Table, DataError> {
+    let dialect = options.dialect()?;
+    let Some(first) = inputs.first() else {
+        return Err(DataError::option("paths", "there is none: give at least one"));
+    };
+    let layouts: Vec<Layout> = inputs
+        .iter()
+        .map(|input| Layout::of(input, options, dialect))
+        .collect::<Result<_, _>>()?;
+    for (input, layout) in inputs.iter().zip(&layouts) {
+        if let Some(difference) = difference(&untyped(&layouts[0].names), &untyped(&layout.names)) {
+            return Err(DataError::SchemasDiffer {
+                first: first.name.clone(),
+                other: input.name.clone(),
+                difference,
+            });
+        }
+    }
+    let picked = layouts[0].picked(options)?;
+    let parts = cut_all(inputs, &layouts, options, part_bytes)?;
+    let marks = [Some(dialect.sep), dialect.quote, dialect.escape, dialect.comment];
+    let missing = Missing::new(&options.na_values);
+    let mut plan = Plan {
+        inputs,
+        names: layouts[0].names.clone(),
+        dialect,
+        // A mark that can stand in a number ends a field earlier than the number.
+        quick: !missing.numbers
+            && !marks
+                .into_iter()
+                .flatten()
+                .any(|mark| mark.is_ascii_alphanumeric() || b"+-.".contains(&mark)),
+        missing,
+        row_bytes: 0,
+    };
+    let declared = declared(&plan.names, &picked, options)?;
+    let sampled = sample(&mut plan, &parts)?;
+    read_parts(&plan, &parts, &picked, &declared, sampled)
+}
+
+fn untyped(names: &[String]) -> Schema {
+    Schema::new(
+        names
+            .iter()
+            .map(|name| Field::new(name, DataType::Null, true))
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// The types that are asked for; every column that is named must be there.
+fn declared(
+    names: &[String],
+    picked: &[bool],
+    options: &CsvOptions,
+) -> Result<Vec<Option<DataType>>, DataError> {
+    if let Some(Types::Each(types)) = &options.dtype
+        && let Some(unknown) = types.keys().find(|name| !names.contains(name))
+    {
+        return Err(DataError::no_column(unknown, names));
+    }
+    let columns = names.iter().zip(picked);
+    columns
+        .map(|(name, picked)| if *picked { options.declared(name) } else { Ok(None) })
+        .collect()
+}
+
+fn cut_all(
+    inputs: &[Input],
+    layouts: &[Layout],
+    options: &CsvOptions,
+    part_bytes: usize,
+) -> Result<Vec<Part>, DataError> {
+    let dialect = options.dialect()?;
+    let mut left = options.nrows;
+    let mut parts = Vec::new();
+    for (number, (input, layout)) in inputs.iter().zip(layouts).enumerate() {
+        let mut body = layout.body.clone();
+        let open = |Unclosed(at): Unclosed| unclosed(input, layout.body.start + at);
+        if let Some(left) = &mut left {
+            let (end, found) = cut::first_rows(&input.bytes[body.clone()], dialect, *left).map_err(open)?;
+            *left -= found;
+            body.end = body.start + end;
+        }
+        let ranges = cut::cut(&input.bytes[body.clone()], dialect, part_bytes).map_err(open)?;
+        parts.extend(ranges.into_iter().map(|range| Part {
+            input: number,
+            range: body.start + range.start..body.start + range.end,
+        }));
+    }
+    Ok(parts)
+}
+
+/// What the first rows of some parts suggest. It need not be right, only cheap: what does not fit is read again.
+fn sample(plan: &mut Plan<'_>, parts: &[Part]) -> Result<Vec<Seen>, DataError> {
+    let mut seen = vec![Seen::default(); plan.names.len()];
+    let (mut rows, mut bytes) = (0, 0);
+    for part in parts.iter().step_by(parts.len().div_ceil(SAMPLE_PARTS).max(1)) {
+        let (taken, length) = part.sample(plan, SAMPLE_ROWS, &mut seen)?;
+        (rows, bytes) = (rows + taken, bytes + length);
+    }
+    plan.row_bytes = bytes / rows.max(1);
+    Ok(seen)
+}
+
+fn read_parts(
+    plan: &Plan<'_>,
+    parts: &[Part],
+    picked: &[bool],
+    declared: &[Option<DataType>],
+    sampled: Vec<Seen>,
+) -> Result<Table, DataError> {
+    let kind = |place: usize, seen: Seen| match &declared[place] {
+        Some(declared) => base(declared),
+        None => seen.kind(),
+    };
+    let kinds = |seen: &[Seen]| -> Vec<Option<Kind>> {
+        (0..picked.len())
+            .map(|place| picked[place].then(|| kind(place, seen[place])))
+            .collect()
+    };
+    let guessed = kinds(&sampled);
+    let parsed = parallel::map(parallel::cores(), parts, |part| part.parse(plan, &guessed))?;
+    let seen: Vec<Seen> = (0..picked.len())
+        .map(|place| {
+            parsed
+                .iter()
+                .fold(sampled[place], |seen, part| seen.and(part.seen[place]))
+        })
+        .collect();
+    let known = kinds(&seen);
+    let places = (0..picked.len()).filter(|place| picked[*place]);
+    let fields: Vec<Field> = places
+        .filter_map(|place| Some((place, known[place]?)))
+        .map(|(place, kind)| {
+            let data_type = declared[place].clone().unwrap_or_else(|| kind.data_type());
+            Field::new(&plan.names[place], data_type, true)
+        })
+        .collect();
+    let schema = Arc::new(Schema::new(fields));
+    let items: Vec<(&Part, Parsed)> = parts.iter().zip(parsed).collect();
+    let batches = parallel::map(parallel::cores(), &items, |(part, parsed)| {
+        let columns = complete(plan, part, parsed, &known, declared)?;
+        make_batch(&schema, columns, parsed.rows)
+    })?;
+    Table::new(schema, batches)
+}
+
+/// Brings the columns of a part to the kinds that all parts together have.
+fn complete(
+    plan: &Plan<'_>,
+    part: &Part,
+    parsed: &Parsed,
+    known: &[Option<Kind>],
+    declared: &[Option<DataType>],
+) -> Result<Vec<ArrayRef>, DataError> {
+    let fits = |column: &Option<ArrayRef>, kind: Kind| {
+        let found = column.as_ref().map(|column| column.data_type());
+        found == Some(&kind.data_type()) || (found == Some(&DataType::Int64) && kind == Kind::Float)
+    };
+    let nulls_only = |column: &Option<ArrayRef>| {
+        column
+            .as_ref()
+            .is_some_and(|column| column.null_count() == column.len())
+    };
+    let again: Vec<Option<Kind>> = known
+        .iter()
+        .zip(&parsed.columns)
+        .map(|(kind, column)| kind.filter(|kind| !fits(column, *kind) && !nulls_only(column)))
+        .collect();
+    let read_again = match again.iter().any(Option::is_some) {
+        true => Some(part.parse(plan, &again)?),
+        false => None,
+    };
+    let mut columns = Vec::new();
+    for (place, kind) in known.iter().enumerate() {
+        let Some(kind) = kind else { continue };
+        let found = match (&read_again, again[place]) {
+            (Some(read), Some(_)) => &read.columns[place],
+            _ => &parsed.columns[place],
+        };
+        let Some(column) = found else {
+            return Err(misfit(plan, part, place, *kind, declared));
+        };
+        let column = match column.null_count() == column.len() {
+            true => new_null_array(&kind.data_type(), column.len()),
+            false => cast(column, &kind.data_type())?,
+        };
+        columns.push(match &declared[place] {
+            Some(declared) if *declared != kind.data_type() => narrow(plan, part, place, &column, declared)?,
+            _ => column,
+        });
+    }
+    Ok(columns)
+}
+
+/// The kind that holds all values of a type.
+fn base(declared: &DataType) -> Kind {
+    match declared {
+        DataType::Boolean => Kind::Bool,
+        DataType::Float32 | DataType::Float64 => Kind::Float,
+        // Half of them are too large for the signed kind.
+        DataType::Utf8 | DataType::UInt64 => Kind::Text,
+        _ => Kind::Int,
+    }
+}
+
+/// A column as the type that is asked for.
+fn narrow(
+    plan: &Plan<'_>,
+    part: &Part,
+    place: usize,
+    column: &ArrayRef,
+    declared: &DataType,
+) -> Result<ArrayRef, DataError> {
+    let cast = cast_with_options(
+        column,
+        declared,
+        &CastOptions {
+            safe: true,
+            ..CastOptions::default()
+        },
+    )?;
+    if cast.null_count() == column.null_count() {
+        return Ok(cast);
+    }
+    let row = (0..cast.len()).find(|row| cast.is_null(*row) && column.is_valid(*row));
+    let value = arrow::util::display::array_value_to_string(column, row.unwrap_or(0))?;
+    Err(wrong_value(
+        part.row_place(plan, row.unwrap_or(0)),
+        &plan.names[place],
+        &value,
+        declared,
+    ))
+}
+
+/// A value that the type that is asked for does not hold.
+fn misfit(
+    plan: &Plan<'_>,
+    part: &Part,
+    place: usize,
+    kind: Kind,
+    declared: &[Option<DataType>],
+) -> DataError {
+    let declared = declared[place].clone().unwrap_or_else(|| kind.data_type());
+    // Read as text, the column shows which one it is.
+    let mut kinds = vec![None; plan.names.len()];
+    kinds[place] = Some(Kind::Text);
+    let text = match part.parse(plan, &kinds) {
+        Ok(parsed) => parsed.columns[place].clone(),
+        Err(error) => return error,
+    };
+    let text = text
+        .as_ref()
+        .and_then(|text| text.as_any().downcast_ref::<arrow::array::StringArray>());
+    let fits = |field: &str| Seen::of(field.as_bytes()).fits(kind);
+    let found = text.and_then(|text| {
+        let row = (0..text.len()).find(|row| text.is_valid(*row) && !fits(text.value(*row)))?;
+        Some((row, text.value(row).to_owned()))
+    });
+    let (row, value) = found.unwrap_or_default();
+    wrong_value(part.row_place(plan, row), &plan.names[place], &value, &declared)
+}
+
+fn wrong_value(place: Place, column: &str, value: &str, wanted: &DataType) -> DataError {
+    DataError::WrongValue {
+        place: place.column(column),
+        why: format!(
+            "{value:?} is no {wanted}: give the column another dtype, or name the value in na_values"
+        ),
+    }
+}
+
+/// The line in which a byte stands.
+fn place_of(input: &Input, at: usize) -> Place {
+    let before = memchr::memchr_iter(b'\n', &input.bytes[..at]).count();
+    Place::file(&input.name).line(before as u64 + 1)
+}
+
+fn unclosed(input: &Input, at: usize) -> DataError {
+    DataError::Damaged {
+        place: place_of(input, at),
+        why: "a quote that opens in this line is never closed".to_owned(),
+    }
+}

@@ -1,0 +1,174 @@
+//! JSON, one object a line.
+
+use std::io::Cursor;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::json::ReaderBuilder;
+use arrow::json::reader::infer_json_schema;
+use bytes::Bytes;
+
+use super::{REQUESTS, Table};
+use crate::source::File;
+use crate::{DataError, Place, parallel};
+
+const PART_BYTES: usize = 8 << 20;
+/// Rows of a batch: enough that a thread's part is one.
+const BATCH_ROWS: usize = 1 << 20;
+
+/// Whole lines of a file.
+struct Part {
+    file: usize,
+    /// How many lines stand before.
+    lines: u64,
+    bytes: Bytes,
+}
+
+/// Reads files of lines, one after the other, into one table. Its columns are all that any line has; a column of integers and other
+/// numbers is float64, one of numbers and text is utf8. Lists and objects stay what they are.
+pub fn read(files: &[File]) -> Result<Table, DataError> {
+    let threads = if files.iter().any(File::is_remote) {
+        REQUESTS
+    } else {
+        parallel::cores()
+    };
+    let texts = parallel::map(threads, files, File::bytes)?;
+    let mut parts = Vec::new();
+    for (file, text) in texts.iter().enumerate() {
+        cut(file, text, &mut parts);
+    }
+    let schemas = parallel::map(parallel::cores(), &parts, |part| {
+        infer_json_schema(Cursor::new(&part.bytes), None)
+            .map(|(schema, _)| schema)
+            .map_err(|error| wrong(files, part, &error))
+    })?;
+    let fields = schemas
+        .iter()
+        .fold(Fields::empty(), |all, schema| join_fields(&all, schema.fields()));
+    let schema = Arc::new(Schema::new(fields));
+    let batches = parallel::map(parallel::cores(), &parts, |part| {
+        decode(&schema, part).map_err(|error| wrong(files, part, &error))
+    })?;
+    Table::new(schema, batches.into_iter().flatten().collect())
+}
+
+fn cut(file: usize, text: &Bytes, parts: &mut Vec<Part>) {
+    let (mut start, mut lines) = (0, 0);
+    while start < text.len() {
+        let target = (start + PART_BYTES).min(text.len());
+        let rest = memchr::memchr(b'\n', &text[target - 1..]);
+        let end = rest.map_or(text.len(), |length| target + length);
+        let bytes = text.slice(start..end);
+        let more = memchr::memchr_iter(b'\n', &bytes).count() as u64;
+        parts.push(Part { file, lines, bytes });
+        (start, lines) = (end, lines + more);
+    }
+}
+
+fn decode(schema: &SchemaRef, part: &Part) -> Result<Vec<arrow::array::RecordBatch>, ArrowError> {
+    let builder = ReaderBuilder::new(Arc::clone(schema)).with_coerce_primitive(true);
+    builder
+        .with_batch_size(BATCH_ROWS)
+        .build(Cursor::new(&part.bytes))?
+        .collect()
+}
+
+/// The error, with the line that is at fault.
+fn wrong(files: &[File], part: &Part, error: &ArrowError) -> DataError {
+    let place = Place::file(files[part.file].name());
+    let lines = part.bytes.split(|byte| *byte == b'\n').enumerate();
+    for (number, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
+        let place = place.clone().line(part.lines + number as u64 + 1);
+        let why = match serde_json::from_slice::<serde_json::Value>(line) {
+            Err(error) => error.to_string().replace(" at line 1", " at"),
+            Ok(value) if !value.is_object() => {
+                "it is no object: a line must be {\"column\": value, …}".to_owned()
+            }
+            Ok(_) => continue,
+        };
+        return DataError::Damaged { place, why };
+    }
+    let why = error.to_string();
+    DataError::Damaged { place, why }
+}
+
+fn join_fields(one: &Fields, two: &Fields) -> Fields {
+    let mut all: Vec<Arc<Field>> = one.iter().cloned().collect();
+    for field in two {
+        match all.iter_mut().find(|known| known.name() == field.name()) {
+            None => all.push(Arc::clone(field)),
+            Some(known) => {
+                let joined = join(known.data_type(), field.data_type());
+                *known = Arc::new(Field::new(field.name(), joined, true));
+            }
+        }
+    }
+    all.into()
+}
+
+/// The type that holds what both hold, as for the values of one part.
+fn join(one: &DataType, two: &DataType) -> DataType {
+    let list = |inner: DataType| DataType::List(Arc::new(Field::new_list_field(inner, true)));
+    match (one, two) {
+        _ if one == two => one.clone(),
+        (DataType::Null, other) | (other, DataType::Null) => other.clone(),
+        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => DataType::Float64,
+        (DataType::Struct(one), DataType::Struct(two)) => DataType::Struct(join_fields(one, two)),
+        (DataType::List(one), DataType::List(two)) => list(join(one.data_type(), two.data_type())),
+        _ => DataType::Utf8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<Table, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        std::fs::write(&path, text).unwrap();
+        read(&[File::local(path)]).map_err(|error| error.to_string().rsplit('/').next().unwrap().to_owned())
+    }
+
+    #[test]
+    fn types_are_those_that_hold_all_values() {
+        let table =
+            read_text("{\"a\": 1, \"b\": [1, 2]}\n\n{\"a\": 2.5, \"c\": {\"d\": \"x\"}}\n{\"a\": null}")
+                .unwrap();
+        let types: Vec<String> = table
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.data_type().to_string())
+            .collect();
+        assert_eq!(types[0], "Float64");
+        assert!(
+            types[1].starts_with("List(") && types[2].starts_with("Struct("),
+            "{types:?}"
+        );
+        assert_eq!(table.num_rows(), 3);
+    }
+
+    #[test]
+    fn parts_join_as_values_do() {
+        let (int, float) = (DataType::Int64, DataType::Float64);
+        assert_eq!(join(&int, &float), float);
+        assert_eq!(join(&DataType::Null, &int), int);
+        assert_eq!(join(&DataType::Boolean, &int), DataType::Utf8);
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        assert!(
+            read_text("{\"a\": 1}\n{\"a\": 2\n{\"a\": 3}\n")
+                .unwrap_err()
+                .starts_with("a.jsonl, line 2 is damaged: EOF")
+        );
+        assert!(
+            read_text("{\"a\": 1}\n\n[1, 2]\n")
+                .unwrap_err()
+                .contains("line 3 is damaged: it is no object")
+        );
+    }
+}

@@ -1,0 +1,41 @@
+"""One value that all workers see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grampus.errors import DataError
+from grampus.shards.segments import Part, store
+
+
+class SharedValue:
+    """A value that is stored once for all workers of this machine: hand it to functions, and read `value`.
+
+    >>> import numpy as np
+    >>> table = SharedValue({"weights": np.arange(3)})
+    >>> table.value["weights"].sum()
+    np.int64(3)
+    >>> table.unpersist()
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._part: Part | None = store([data])[0]
+        self._loaded: list[Any] = []
+
+    @property
+    def value(self) -> Any:
+        """The value; its arrays share the memory of the one copy until they are written to."""
+        if self._part is None:
+            raise DataError("the shared value was unpersisted: make another")
+        if not self._loaded:
+            self._loaded.append(self._part.load())
+        return self._loaded[0]
+
+    def unpersist(self) -> None:
+        """Let the memory go."""
+        self._part = None
+        self._loaded.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Where the copy is, not the copy."""
+        return {"_part": self._part, "_loaded": []}
