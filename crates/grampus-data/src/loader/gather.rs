@@ -41,7 +41,7 @@ pub(super) struct Maker<'a> {
 }
 
 /// What is wrong with the row at a place of a batch.
-type Wrong = (usize, DataError);
+type Wrong = Box<(usize, DataError)>;
 
 impl Maker<'_> {
     /// A batch of these rows: one part for each output, without the rows that must not be used.
@@ -57,12 +57,12 @@ impl Maker<'_> {
                         skipped,
                     });
                 }
-                Err((place, error)) if self.skip => {
+                Err(wrong) if self.skip => {
                     // Rare enough to make the batch again without it.
-                    kept.retain(|&row| row != place);
-                    skipped.push(error.to_string());
+                    kept.retain(|&row| row != wrong.0);
+                    skipped.push(wrong.1.to_string());
                 }
-                Err((_, error)) => return Err(error),
+                Err(wrong) => return Err(wrong.1),
             }
         }
     }
@@ -82,7 +82,7 @@ impl Maker<'_> {
                 let block = &blocks[&block];
                 let stored = &block.outputs[number];
                 if stored.form() != (kind, axes) {
-                    return Err((place, unlike(block, row, axes, stored.form().1)));
+                    return Err(Box::new((place, unlike(block, row, axes, stored.form().1))));
                 }
                 match stored {
                     Stored::Numbers(matrix) => {
@@ -95,7 +95,7 @@ impl Maker<'_> {
                         images
                             .pipeline
                             .run(self.decoder, file, &mut random, room)
-                            .map_err(|error| (place, undecoded(block, row, images, &error)))?;
+                            .map_err(|error| Box::new((place, undecoded(block, row, images, &error))))?;
                     }
                 }
             }

@@ -1,10 +1,11 @@
 //! Encoded images to one block of numbers.
 
-use grampus_data::image::{Decoder, Limits, Pipeline, Rows, decode_batch};
-use pyo3::exceptions::PyValueError;
+use grampus_data::image::{Decoder, ImageError, Limits, Pipeline, Rows, decode_batch};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyByteArray;
+
+use super::raise;
 
 /// Adds the functions to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -25,20 +26,15 @@ fn decode_images<'py>(
     first_row: u64,
     threads: usize,
 ) -> PyResult<(Vec<usize>, Bound<'py, PyByteArray>)> {
-    let pipeline: Pipeline =
-        serde_json::from_str(pipeline_json).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let in_image = |(number, error)| PyValueError::new_err(format!("image {number}: {error}"));
+    let pipeline: Pipeline = serde_json::from_str(pipeline_json).map_err(|error| raise(py, &error))?;
+    let in_image = |(number, error): (usize, ImageError)| raise(py, &format!("image {number}: {error}"));
     let size = images
         .first()
         .map(|bytes| Decoder::new(Limits::default()).size(bytes))
         .transpose()
         .map_err(|error| in_image((0, error)))?;
-    let shape = pipeline
-        .output_shape(size)
-        .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let bytes = pipeline
-        .output_bytes(size)
-        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let shape = pipeline.output_shape(size).map_err(|error| raise(py, &error))?;
+    let bytes = pipeline.output_bytes(size).map_err(|error| raise(py, &error))?;
     let rows = Rows {
         seed,
         epoch,

@@ -62,6 +62,8 @@ fn typestr(kind: Kind) -> &'static str {
 
 /// Type, shape and offset of an array in a file.
 type Array = (&'static str, Vec<usize>, u64);
+/// Arrays, rows that cannot be used with the reasons, and where the file ends.
+type Written = (Vec<Array>, Vec<(u64, String)>, u64);
 
 /// Writes the numbers of tables, or of Parquet files, to an open file, from a place on. Returns one array for each output, the rows
 /// that cannot be used with the reasons (errors unless `skip`), and where the file ends.
@@ -75,7 +77,7 @@ fn write_packed(
     skip: bool,
     tables: Option<Vec<PyRef<'_, Table>>>,
     paths: Option<Vec<String>>,
-) -> PyResult<(Vec<Array>, Vec<(u64, String)>, u64)> {
+) -> PyResult<Written> {
     let tables = tables.map(unbound);
     let layout = detached(py, || {
         let blocks = blocks(outputs_json, skip, tables, paths)?;

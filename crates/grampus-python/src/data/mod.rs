@@ -1,9 +1,11 @@
-//! Tables and files for Python.
+//! Tables, images and files for Python.
 
 mod image;
 mod loader;
 mod read;
 mod table;
+
+use std::fmt::Display;
 
 use grampus_data::DataError;
 use pyo3::prelude::*;
@@ -20,7 +22,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// The exception is defined in Python: it has two bases, which a class made here cannot have.
-fn raise(py: Python<'_>, error: &DataError) -> PyErr {
+fn raise(py: Python<'_>, error: &impl Display) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     match CLASS.import(py, "grampus.errors", "DataError") {
         Ok(class) => PyErr::from_type(class.clone(), error.to_string()),
