@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::RecordBatchIterator;
-use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow::record_batch::RecordBatchReader;
 use grampus_data::table::{csv, ipc, parquet};
 use grampus_data::{DataError, Table as Inner};
@@ -44,7 +44,7 @@ impl Table {
             .cast::<FFI_ArrowArrayStream>();
         // SAFETY: a capsule of this name holds such a stream, as the interface says. It is moved out of the capsule, which then holds
         // one that is released.
-        let reader = unsafe { ArrowArrayStreamReader::from_raw(pointer.as_ptr()) };
+        let reader = unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr()) };
         let reader = reader.map_err(|error| PyValueError::new_err(error.to_string()))?;
         detached(py, move || {
             let schema = reader.schema();
