@@ -10,6 +10,7 @@ import json
 import os
 import random
 import threading
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -48,7 +49,9 @@ def random_frame(seed, rows=200):
 @pytest.mark.parametrize("seed", range(5))
 def test_csv_is_what_pandas_reads(tmp_path, seed):
     random_frame(seed).to_csv(tmp_path / "a.csv", index=False)
-    pd.testing.assert_frame_equal(read_csv(tmp_path / "a.csv"), pd.read_csv(tmp_path / "a.csv"), check_exact=True)
+    pd.testing.assert_frame_equal(
+        read_csv(tmp_path / "a.csv"), pd.read_csv(tmp_path / "a.csv"), check_exact=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_options_mean_what_they_mean_to_pandas(tmp_path, options):
     lines = [["x", "y", "z"], ["1", "2", f"{quote}a{sep}b{quote}"], ["3", "4", "five"], [], ["5", "6", ""]]
     text = "\r\n".join(sep.join(line) for line in lines)
     if "escapechar" in options:
-        text += "\r\n7,8,\\,\\\"q"
+        text += '\r\n7,8,\\,\\"q'
     if "comment" in options:
         text = f"# first\n{text} # rest\n7,8,9#10\n#,,,,\n"
     path = tmp_path / "a.csv"
@@ -334,10 +337,10 @@ def test_reading_leaves_no_descriptor(tmp_path):
     pq.write_table(wanted, tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("x\n1\n")
     memory = os.memfd_create("table")
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    before = len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
     for _ in range(1000):
         table = _native.read_parquet([str(tmp_path / "a.parquet")])
         _native.read_csv([str(tmp_path / "a.csv")])
         _native.Table.map_ipc(memory, 0, table.write_ipc(memory, 0))
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert (len(list(Path("/proc/self/fd").iterdir())), threading.active_count()) == before
     os.close(memory)
