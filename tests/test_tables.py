@@ -295,7 +295,7 @@ def test_wrong_use_is_told(tmp_path):
         ([tmp_path / "*.tsv"], {}, r"\*\.tsv: no file matches this pattern"),
         ([tmp_path / "a.csv"], {}, r"a\.csv, line 3 has 3 fields of at most 2"),
         ([tmp_path / "ok.csv", tmp_path / "b.csv"], {}, r"ok\.csv and .*b\.csv do not have the same columns"),
-        ([tmp_path / "ok.csv"], {"usecols": ["aeg"]}, 'no column "aeg": do you mean "age"'),
+        ([tmp_path / "ok.csv"], {"usecols": ["agee"]}, 'no column "agee": do you mean "age"'),
         ([tmp_path / "ok.csv"], {"dtype": {"b": "dog"}}, 'dtype: "dog" is no type'),
         ([tmp_path / "ok.csv"], {"speling": 1}, "speling"),
         ([], {}, "paths: there is none"),

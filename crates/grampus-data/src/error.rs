@@ -11,18 +11,19 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    file: Option<String>,
+    // Errors carry it, and should be small.
+    file: Option<Box<str>>,
     row_group: Option<usize>,
     line: Option<u64>,
     row: Option<u64>,
-    column: Option<String>,
+    column: Option<Box<str>>,
 }
 
 impl Place {
     /// In a file, or whatever else has a name.
     pub fn file(name: impl Into<String>) -> Self {
         Self {
-            file: Some(name.into()),
+            file: Some(name.into().into()),
             ..Self::default()
         }
     }
@@ -47,7 +48,7 @@ impl Place {
 
     /// In a column.
     pub fn column(mut self, name: impl Into<String>) -> Self {
-        self.column = Some(name.into());
+        self.column = Some(name.into().into());
         self
     }
 }
@@ -55,7 +56,7 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
-            self.file.clone(),
+            self.file.as_ref().map(|name| name.to_string()),
             self.row_group.map(|number| format!("row group {number}")),
             self.line.map(|number| format!("line {number}")),
             self.row.map(|number| format!("row {number}")),

@@ -1,5 +1,6 @@
 //! JSON, one object a line.
 
+use std::fmt;
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::infer_json_schema;
 use bytes::Bytes;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::{REQUESTS, Table};
 use crate::source::File;
@@ -46,7 +48,7 @@ pub fn read(files: &[File]) -> Result<Table, DataError> {
     let fields = schemas
         .iter()
         .fold(Fields::empty(), |all, schema| join_fields(&all, schema.fields()));
-    let schema = Arc::new(Schema::new(fields));
+    let schema = Arc::new(Schema::new(in_order(fields, texts.first())));
     let batches = parallel::map(parallel::cores(), &parts, |part| {
         decode(&schema, part).map_err(|error| wrong(files, part, &error))
     })?;
@@ -93,6 +95,49 @@ fn wrong(files: &[File], part: &Part, error: &ArrowError) -> DataError {
     DataError::Damaged { place, why }
 }
 
+/// The columns as they stand in the first line; those that it lacks come behind, by name.
+fn in_order(fields: Fields, text: Option<&Bytes>) -> Fields {
+    let lines = text
+        .into_iter()
+        .flat_map(|text| text.split(|byte| *byte == b'\n'));
+    let first = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
+    let Names(names) = serde_json::from_slice(first.unwrap_or_default()).unwrap_or_default();
+    let place = |field: &Field| {
+        names
+            .iter()
+            .position(|name| name == field.name())
+            .unwrap_or(usize::MAX)
+    };
+    let mut fields: Vec<Arc<Field>> = fields.iter().cloned().collect();
+    fields.sort_by_cached_key(|field| (place(field), field.name().clone()));
+    fields.into()
+}
+
+/// The names in an object, as they stand.
+#[derive(Default)]
+struct Names(Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Self::default())
+    }
+}
+
+impl<'de> Visitor<'de> for Names {
+    type Value = Self;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some((name, IgnoredAny)) = map.next_entry()? {
+            self.0.push(name);
+        }
+        Ok(self)
+    }
+}
+
 fn join_fields(one: &Fields, two: &Fields) -> Fields {
     let mut all: Vec<Arc<Field>> = one.iter().cloned().collect();
     for field in two {
@@ -134,7 +179,7 @@ mod tests {
     #[test]
     fn types_are_those_that_hold_all_values() {
         let table =
-            read_text("{\"a\": 1, \"b\": [1, 2]}\n\n{\"a\": 2.5, \"c\": {\"d\": \"x\"}}\n{\"a\": null}")
+            read_text("{\"b\": [1, 2], \"a\": 1}\n\n{\"a\": 2.5, \"c\": {\"d\": \"x\"}}\n{\"a\": null}")
                 .unwrap();
         let types: Vec<String> = table
             .schema()
@@ -142,9 +187,10 @@ mod tests {
             .iter()
             .map(|field| field.data_type().to_string())
             .collect();
-        assert_eq!(types[0], "Float64");
+        assert_eq!(table.columns(), ["b", "a", "c"]);
+        assert_eq!(types[1], "Float64");
         assert!(
-            types[1].starts_with("List(") && types[2].starts_with("Struct("),
+            types[0].starts_with("List(") && types[2].starts_with("Struct("),
             "{types:?}"
         );
         assert_eq!(table.num_rows(), 3);

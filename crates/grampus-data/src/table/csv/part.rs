@@ -11,6 +11,10 @@ use super::options::Dialect;
 use super::{Input, place_of, unclosed};
 use crate::DataError;
 
+/// Fields that short rows may lack, for every byte of a part: a small file must not become a table that fills memory.
+const LACKING_PER_BYTE: usize = 8;
+const LACKING: usize = 1 << 20;
+
 /// What all parts have in common.
 pub(super) struct Plan<'a> {
     pub inputs: &'a [Input],
@@ -44,13 +48,14 @@ impl Part {
     pub fn parse(&self, plan: &Plan<'_>, kinds: &[Option<Kind>]) -> Result<Parsed, DataError> {
         let input = &plan.inputs[self.input];
         let mut cursor = Cursor::new(&input.bytes[self.range.clone()], plan.dialect);
-        let expected = self.range.len() / plan.row_bytes.max(1) + 1;
+        // Every field of a row that is not short has a byte at least.
+        let expected = self.range.len() / plan.row_bytes.max(kinds.len()).max(1) + 1;
         let mut columns: Vec<Option<Column>> = kinds
             .iter()
             .map(|kind| kind.map(|kind| Column::new(kind, expected)))
             .collect();
         let open = |unclosed_at: usize| unclosed(input, self.range.start + unclosed_at);
-        let mut rows = 0;
+        let (mut rows, mut lacking) = (0, 0);
         while cursor.next_row() {
             let row_at = cursor.at();
             let mut end = End::Field;
@@ -63,6 +68,7 @@ impl Part {
                     // A row that is short ends in nulls.
                     (Some(column), End::Row) => {
                         column.push_null();
+                        lacking += 1;
                         End::Row
                     }
                     (None, End::Row) => End::Row,
@@ -70,6 +76,12 @@ impl Part {
             }
             if end == End::Field {
                 return Err(self.too_long(&mut cursor, row_at, plan));
+            }
+            if lacking > LACKING + LACKING_PER_BYTE * self.range.len() {
+                return Err(DataError::Damaged {
+                    place: place_of(input, self.range.start + row_at),
+                    why: format!("nearly all rows lack most of the {} columns", kinds.len()),
+                });
             }
             rows += 1;
         }

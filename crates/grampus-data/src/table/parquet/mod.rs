@@ -47,3 +47,63 @@ pub fn write(table: &Table, path: &Path) -> Result<(), DataError> {
         writer.close().map(|_| ()).map_err(wrong)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::csv::{CsvOptions, read_bytes};
+
+    fn table(rows: usize) -> Table {
+        let lines: String = (0..rows).map(|row| format!("{row},{}\n", row * 2)).collect();
+        read_bytes("t", format!("a,b\n{lines}").into(), &CsvOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_groups() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = (0..3)
+            .map(|number| folder.path().join(format!("{number}.parquet")))
+            .collect();
+        for path in &paths {
+            write(&table(GROUP_ROWS + 5), path).unwrap();
+        }
+        let files: Vec<File> = paths.into_iter().map(File::local).collect();
+        let dataset = Dataset::open(&files).unwrap();
+        assert_eq!(dataset.num_rows(), 3 * (GROUP_ROWS as u64 + 5));
+        let group = dataset.row_groups()[3];
+        assert_eq!(
+            (group.file, group.index, group.rows, group.first_row),
+            (1, 1, 5, 2 * GROUP_ROWS as u64 + 5)
+        );
+        let columns = ["b".to_owned(), "a".to_owned()];
+        let found = dataset.read_group(3, Some(&columns)).unwrap();
+        let wanted = table(GROUP_ROWS + 5)
+            .slice(GROUP_ROWS, 5)
+            .select(&columns)
+            .unwrap();
+        assert_eq!(found.batches(), wanted.batches());
+        assert!(
+            dataset
+                .read_group(6, None)
+                .unwrap_err()
+                .to_string()
+                .contains("there is no row group 6")
+        );
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        write(&table(10), &path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        for length in 0..bytes.len() {
+            std::fs::write(&path, &bytes[..length]).unwrap();
+            let error = Dataset::open(&[File::local(path.clone())])
+                .err()
+                .unwrap()
+                .to_string();
+            assert!(error.contains("a.parquet is damaged: "), "{error}");
+        }
+    }
+}
