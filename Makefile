@@ -130,8 +130,9 @@ $(DOCS): requirements/docs.lock
 	$(call venv,.venv-docs,$<)
 	@touch $@
 
+# With the profile of the tests, which share what it takes minutes to compile; a wheel is a release.
 $(NATIVE): $(DEV) $(RUST_SOURCES)
-	VIRTUAL_ENV=$(CURDIR)/.venv .venv/bin/maturin develop --profile develop --quiet
+	VIRTUAL_ENV=$(CURDIR)/.venv .venv/bin/maturin develop --quiet
 	@touch $@
 
 $(BENCH_WHEEL): $(BENCH) $(DEV) $(RUST_SOURCES) $(PYTHON_SOURCES)

@@ -153,11 +153,11 @@ def test_files_of_arrays_are_read(tmp_path):
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
-    with pytest.raises(gp.DataError, match=r"there is no file .*missing\.npz"):
+    with pytest.raises(gp.DataError, match=r"missing\.npz: there is no such file"):
         gp.read_npz(tmp_path / "missing.npz")
-    with pytest.raises(gp.DataError, match=r"nothing matches .*\*\.npz"):
+    with pytest.raises(gp.DataError, match=r"\*\.npz: no file matches"):
         gp.read_npz(str(tmp_path / "*.npz"))
-    with pytest.raises(gp.DataError, match="nothing matches"):
+    with pytest.raises(gp.DataError, match="no file in or below this folder ends in"):
         gp.read_npz(tmp_path)
     (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(gp.DataError, match=r"bad\.npz cannot be read as arrays"):

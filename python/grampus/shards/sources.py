@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import glob
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grampus import _native, session
 from grampus.cluster import _whole
 from grampus.errors import DataError
 from grampus.shards import rows
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
 
 
 def shards_for(total: int, asked: int | None) -> int:
@@ -102,28 +96,6 @@ def torch_ranges(dataset: Any, num_shards: int | None) -> list[range]:
         )
     total = len(dataset)
     return [range(start, stop) for start, stop in rows.evenly(total, shards_for(total, num_shards))]
-
-
-def files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], suffix: str) -> list[str]:
-    """The files of a path, a folder, a pattern, or a list of these; sorted where they were found."""
-    asked = list(path) if isinstance(path, list | tuple) else [path]
-    found: list[str] = []
-    for each in map(str, asked):
-        if Path(each).is_dir():
-            matches = sorted(str(file) for file in Path(each).glob(f"*{suffix}"))
-        elif glob.has_magic(each) and not Path(each).exists():
-            matches = sorted(glob.glob(each, recursive=True))  # noqa: PTH207 (a pattern may start anywhere)
-        else:
-            matches = [each]
-        missing = [file for file in matches if not Path(file).exists()]
-        if missing:
-            raise DataError(f"there is no file {missing[0]!r}")
-        if not matches:
-            raise DataError(f"nothing matches {each!r}: no file there ends in {suffix}")
-        found += matches
-    if not found:
-        raise DataError("no file was given")
-    return found
 
 
 def npz(file: str) -> dict[str, Any]:
