@@ -3,4 +3,5 @@
 pub mod cli;
 
 pub use grampus_collective as collective;
+pub use grampus_data as data;
 pub use grampus_train as train;

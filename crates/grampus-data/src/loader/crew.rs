@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use super::blocks::Blocks;
 use super::gather::{Batch, Maker, Opened};
 use super::sequence::Sequence;
-use crate::DataError;
 use crate::batch::{Packed, Spare};
 use crate::image::{Decoder, Limits};
+use crate::{DataError, Place};
 
 type Answer = Result<Batch, Arc<DataError>>;
 
@@ -208,7 +209,7 @@ impl Shared {
         while let Some(work) = self.find_work() {
             match work {
                 Work::Read(block) => {
-                    let read = self.blocks.read(block).map_err(Arc::new);
+                    let read = guarded(|| self.blocks.read(block)).map_err(Arc::new);
                     let mut state = self.lock();
                     state.reading.remove(&block);
                     state.opened.insert(block, read);
@@ -222,7 +223,7 @@ impl Shared {
                         decoder: &mut decoder,
                         skip: self.blocks.skips(),
                     };
-                    let answer = maker.batch(&rows, &blocks).map_err(Arc::new);
+                    let answer = guarded(|| maker.batch(&rows, &blocks)).map_err(Arc::new);
                     let mut state = self.lock();
                     // Whoever began anew does not want it any more.
                     if state.asks.contains_key(&number) {
@@ -279,6 +280,21 @@ impl Shared {
     }
 }
 
+/// Does work that must not take its thread with it: whoever waits for a batch would wait for ever.
+fn guarded<T>(work: impl FnOnce() -> Result<T, DataError>) -> Result<T, DataError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let texts = [
+            panic.downcast_ref::<String>().cloned(),
+            panic.downcast_ref::<&str>().map(ToString::to_string),
+        ];
+        let text = texts.into_iter().flatten().next().unwrap_or_default();
+        Err(DataError::Damaged {
+            place: Place::default(),
+            why: format!("reading it broke down ({text}): write the files anew, and report this"),
+        })
+    })
+}
+
 /// The blocks of a batch, or the first error of one; nothing while one is still to be read.
 fn all_opened(
     needs: &[usize],
@@ -297,7 +313,6 @@ fn all_opened(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Place;
     use crate::batch::{Kind, Matrix, Stored};
     use crate::loader::Held;
     use bytes::Bytes;
@@ -445,6 +460,7 @@ mod tests {
                 let place = Place::file("b.parquet").row_group(block);
                 match block {
                     2 => Err(DataError::Null { place }),
+                    3 => unreachable!("a bug"),
                     _ => self.0.read(block),
                 }
             }
@@ -461,7 +477,7 @@ mod tests {
             loader.ask(first..first + 4);
         }
         let told: Vec<bool> = (0..4).map(|_| loader.next(LIMIT).unwrap().is_ok()).collect();
-        assert_eq!(told, [true, true, false, true]);
+        assert_eq!(told, [true, true, false, false]);
         assert!(loader.next(Duration::ZERO).is_none());
     }
 
