@@ -9,15 +9,13 @@ shuffled batches. csv: the same table as CSV into memory.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-from harness import Failed
 from ranks import show_machine
-from turns import Contender, interleaved, script
+from turns import Contender, figures_in, interleaved, script
 
 PACKAGES = ("grampus", "torch", "torchvision", "pandas", "polars", "pyarrow", "ray")
 
@@ -62,13 +60,6 @@ def csv(options: argparse.Namespace) -> list[Contender]:
 
 # Which figure counts: images are decoded by as many threads as one likes, so the work is what is compared.
 SECTIONS = {"images": (images, "cpu"), "table": (table, "seconds"), "csv": (csv, "seconds")}
-
-
-def figures_in(output: str) -> dict:
-    lines = [line for line in output.splitlines() if line.startswith("{")]
-    if not lines:
-        raise Failed("printed no figures")
-    return json.loads(lines[-1])
 
 
 def compare(name: str, options: argparse.Namespace) -> dict:

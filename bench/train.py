@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness import Failed, Sample, machine, run, version
 from ranks import show_machine
-from turns import Contender, interleaved, middle, script, torchrun
+from turns import Contender, figures_in, interleaved, middle, script, torchrun
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -57,14 +57,6 @@ def cold_contenders(options: argparse.Namespace) -> list[Contender]:
         Contender("ray train", script("train_ray.py", *work), "ray", 4),
         Contender("torchdistributor", script("train_spark.py", *work), "pyspark", 4),
     ]
-
-
-def figures_in(output: str) -> dict:
-    """Return the last line that is JSON: libraries may have a word to say after it."""
-    lines = [line for line in output.splitlines() if line.startswith("{")]
-    if not lines:
-        raise Failed("printed no figures")
-    return json.loads(lines[-1])
 
 
 def verdict(ratio: float, least: float | None) -> str:

@@ -1,5 +1,6 @@
 """Contenders that are whole fresh processes and take turns."""
 
+import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -67,3 +68,11 @@ def interleaved(
 
 def middle(samples: Sequence[Sample]) -> Sample:
     return Sample(*(statistics.median(values) for values in zip(*samples, strict=True)))
+
+
+def figures_in(output: str) -> dict:
+    """Return the last line that is JSON: libraries may have a word to say after it."""
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    if not lines:
+        raise Failed("printed no figures")
+    return json.loads(lines[-1])

@@ -1,5 +1,6 @@
 """Shards as batches: in a loop of one's own, and in the Estimator."""
 
+import gc
 import io
 import itertools
 import random
@@ -117,8 +118,9 @@ def test_shards_of_all_kinds_give_the_same_batches(files):
         gp.Shards.partition(arrays, 4),
     ]
     found = []
-    for shards in kinds:
-        batches = shards.to_torch(16, True, seed=1, feature_cols=["a", "b"], label_cols="label")
+    for number, shards in enumerate(kinds):
+        named = {} if number == 3 else {"feature_cols": ["a", "b"], "label_cols": "label"}
+        batches = shards.to_torch(16, True, seed=1, **named)
         found.append(torch.cat([torch.cat([x, y[:, None]], dim=1) for x, y in batches]))
     assert all(torch.equal(found[0], other) for other in found[1:])
 
@@ -315,3 +317,62 @@ def test_wrong_files(tmp_path):
         gp.read_parquet(tmp_path / "cut.parquet").to_torch(2, feature_cols="a")
     with pytest.raises(gp.DataError, match="can be streamed"):
         gp.Shards.from_arrow(table()).stream()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"feature_cols": []}, "a list of columns is empty"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        gp.Shards.from_arrow(table(), 2).to_torch(**{"batch_size": 2, "feature_cols": "a", **options})
+
+
+def test_columns_are_those_of_tables():
+    with pytest.raises(gp.DataError, match="these are arrays"):
+        gp.Shards.partition({"x": np.arange(4)}, 2).to_torch(2, feature_cols="a")
+
+
+def test_two_loops_at_once_are_told_apart():
+    batches = gp.Shards.from_arrow(table(), 2).to_torch(10, feature_cols="id")
+    first = iter(batches)
+    next(first)
+    next(iter(batches))
+    with pytest.raises(RuntimeError, match="another loop over these batches has begun"):
+        next(first)
+
+
+def test_a_forked_process_is_told_that_it_has_no_threads():
+    batches = gp.Shards.from_arrow(table(), 2).to_torch(10, feature_cols="id")
+    loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=1)
+    with pytest.raises(RuntimeError, match="use DataLoader\\(num_workers=0\\)"):
+        next(iter(loader))
+    assert len(list(torch.utils.data.DataLoader(batches, batch_size=None))) == 10
+
+
+def test_a_table_without_rows():
+    empty = table().slice(0, 0)
+    with pytest.raises(gp.DataError, match="no rows"):
+        gp.Shards.from_arrow(empty)
+
+
+def open_things():
+    return [len(list(Path("/proc/self", what).iterdir())) for what in ("fd", "task")]
+
+
+def test_a_thousand_loaders_leave_nothing():
+    held = table()
+    # Exceptions that other tests caught hold their loaders in a circle.
+    gc.collect()
+    before = open_things()
+    shards = gp.Shards.from_arrow(held, 2)
+    for _ in range(1000):
+        next(iter(shards.to_torch(50, True, feature_cols="id", threads=2)))
+    del shards
+    assert open_things() == before

@@ -12,6 +12,7 @@ is random depends on the seed, the epoch and the row alone: it is the same with 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -34,11 +35,11 @@ __all__ = [
 Size: TypeAlias = "int | tuple[int, int]"
 
 
-class Step:
+class Step(ABC):
     """The base of all steps."""
 
-    def _described(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _described(self) -> dict[str, Any]: ...
 
 
 class _Output(Step):

@@ -43,10 +43,6 @@ class Table(Protocol):
         """Read batches, one for every ask."""
         ...
 
-    def size(self, values: Any) -> int:
-        """Rows of a batch."""
-        ...
-
 
 class Places(NamedTuple):
     """What is read in an epoch: rows in the order of the formula, or those that a sampler has chosen."""
@@ -56,8 +52,8 @@ class Places(NamedTuple):
     chosen: Sequence[int] | None = None
     batches: Sequence[Sequence[int]] | None = None
     drop_last: bool = False
-    # Whether rows that cannot be used are left out: a batch then has fewer, and no other takes their place.
-    holes: bool = False
+    # Counts the rows of a batch, where those that cannot be used are left out and no others take their place.
+    counted: Callable[[Any], int] | None = None
 
 
 Weigh = Callable[[Any], float]
@@ -95,7 +91,7 @@ class TableFeed:
         """Go to a step of an epoch."""
         places = self._table.places(epoch)
         plan = _Plan(places, self._lanes, self.batch_size, epoch)
-        self._batches = self._answers(plan, range(step, self.steps(epoch)), places.holes)
+        self._batches = self._answers(plan, range(step, self.steps(epoch)), places.counted)
 
     def next(self) -> Answer | None:
         """The next batch; nothing at the end of the epoch."""
@@ -105,7 +101,7 @@ class TableFeed:
         """Let go of all that reads, such as processes."""
         self._batches = iter(())
 
-    def _answers(self, plan: _Plan, steps: range, holes: bool) -> Iterator[Answer]:
+    def _answers(self, plan: _Plan, steps: range, counted: Callable[[Any], int] | None) -> Iterator[Answer]:
         asked: deque[tuple[int, int, list[tuple[int, int, Ask | None]]]] = deque()
         ready: deque[Any] = deque()
 
@@ -128,15 +124,15 @@ class TableFeed:
                     answer.append((lane, 0, 0.0, None))
                     continue
                 values = ready.popleft() if ready else next(read)
-                if holes:
-                    count = self._table.size(values)
+                if counted is not None:
+                    count = counted(values)
                     if count == 0:
                         answer.append((lane, 0, 0.0, None))
                         continue
                 weight = float(count) if self._weigh is None else float(self._weigh(values))
                 answer.append((lane, count, weight, Batch(ask.rows, values, first + ask.start)))
             # Nobody knows alone what all lanes weigh together.
-            yield rows, None if holes or self._weigh is not None else float(rows), answer
+            yield rows, None if counted or self._weigh else float(rows), answer
 
 
 class _Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,7 @@ from torch.utils import data as torch_data
 
 from grampus import _native
 from grampus._training.feed import Ask, Places
-from grampus.frameworks._torch_data import leaves, mapped, size_of
+from grampus.frameworks._torch_data import Arrays, size_of
 from grampus.shards.batches import Rows, batches
 
 if TYPE_CHECKING:
@@ -105,13 +106,29 @@ class LoaderSource:
         self._rows = rows
         self._loader = rows.loader(threads)
         self.total = self._loader.num_rows
+        self._process = os.getpid()
+        # The loop that reads now: there is one order at a time.
+        self._present: object = None
 
     def read(
         self, places: Iterable[tuple[int, int]], seed: int, epoch: int, shuffle: bool
     ) -> Iterator[tuple[Any, list[str]]]:
         """Batches of the rows at these places of an epoch, and what is wrong with rows that were left out."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "this process was forked from the one whose threads read: use DataLoader(num_workers=0), the "
+                "threads read ahead by themselves"
+            )
+        self._present = present = object()
         self._loader.begin(seed, epoch, shuffle, self._rows.window)
-        for arrays, _, skipped in batches(self._loader, places):
+        made = batches(self._loader, places)
+        while True:
+            if self._present is not present:
+                raise RuntimeError("another loop over these batches has begun: make others for it (to_torch)")
+            found = next(made, None)
+            if found is None:
+                return
+            arrays, _, skipped = found
             yield self._rows.wanted.filled([torch.from_numpy(array) for array in arrays]), skipped
 
 
@@ -120,20 +137,19 @@ class ArraySource:
 
     def __init__(self, tree: Any) -> None:
         """Their first axis counts rows."""
-        self._tree = mapped(torch.as_tensor, tree)
-        self.total = len(leaves(self._tree)[0])
+        self._arrays = Arrays(tree, shuffled=False)
+        self.total = self._arrays.places(0).total
 
     def read(
         self, places: Iterable[tuple[int, int]], seed: int, epoch: int, shuffle: bool
     ) -> Iterator[tuple[Any, list[str]]]:
         """Batches of the rows at these places of an epoch."""
         order = _native.Order(seed, epoch, self.total) if shuffle else None
-        for first, end in places:
-            if order is None:
-                yield mapped(lambda leaf: leaf[first:end], self._tree), []  # noqa: B023
-            else:
-                index = torch.frombuffer(order.rows(first, end), dtype=torch.int64)
-                yield mapped(lambda leaf: leaf.index_select(0, index), self._tree), []  # noqa: B023
+        asks = (
+            Ask(range(first, end) if order is None else order.rows(first, end), seed=0, start=0)
+            for first, end in places
+        )
+        return ((tree, []) for tree in self._arrays.read(asks))
 
 
 class LoadedTable:
@@ -145,19 +161,15 @@ class LoadedTable:
         self._seed = seed
         self._shuffled = shuffled
         self._epoch = 0
-        self._holes = rows.skip
+        self._counted = size_of if rows.skip else None
 
     def places(self, epoch: int) -> Places:
         """All rows, each epoch."""
         self._epoch = epoch
-        return Places(self._source.total, holes=self._holes)
+        return Places(self._source.total, counted=self._counted)
 
     def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
         """Read batches of the places that are asked for."""
         places = ((ask.rows.start, ask.rows.stop) for ask in asks if isinstance(ask.rows, range))
         for tree, _ in self._source.read(places, self._seed, self._epoch, self._shuffled):
             yield tree
-
-    def size(self, values: Any) -> int:
-        """Rows of a batch."""
-        return size_of(values)

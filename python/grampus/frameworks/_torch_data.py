@@ -80,7 +80,7 @@ class Arrays:
                 f"the arrays differ in their number of rows: {shapes or 'there are none'}; the first axis of "
                 "each must count the rows"
             )
-        self._places = Places(counts.pop(), shuffled, holes=bool(bad))
+        self._places = Places(counts.pop(), shuffled, counted=size_of if bad else None)
         self._bad = torch.tensor(bad, dtype=torch.int64)
 
     def places(self, epoch: int) -> Places:  # noqa: ARG002 - a table is asked for each epoch
@@ -91,7 +91,7 @@ class Arrays:
         """Take rows out of the arrays."""
         for ask in asks:
             rows = ask.rows
-            if self._places.holes:
+            if len(self._bad):
                 index = torch.arange(rows.start, rows.stop) if isinstance(rows, range) else _index(rows)
                 index = index[~torch.isin(index, self._bad)]
             elif isinstance(rows, range):
@@ -100,10 +100,6 @@ class Arrays:
             else:
                 index = _index(rows)
             yield mapped(lambda leaf: leaf.index_select(0, index), self._tree)  # noqa: B023
-
-    def size(self, values: Tree) -> int:
-        """Rows of a batch."""
-        return size_of(values)
 
 
 def _index(rows: Any) -> Any:
@@ -227,10 +223,6 @@ class Dataset:
         if loader is None or loader.num_workers == 0:
             return map(seeded.__getitem__, asks)
         return _in_processes(loader, seeded, _same, _Asks(asks))
-
-    def size(self, values: Any) -> int:
-        """Rows of a batch."""
-        return size_of(values)
 
 
 class Rows:

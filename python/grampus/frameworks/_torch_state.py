@@ -12,6 +12,7 @@ from grampus._training.saved import Packed, tensors
 from grampus._training.saved import packed as loaded
 from grampus.frameworks import _torch_data
 from grampus.frameworks._torch_memory import packed, unpacked
+from grampus.shards import feeding
 
 Tensor = Any
 
@@ -133,22 +134,22 @@ def _with_tensors(value: Any, apart: dict[str, Tensor]) -> Any:
 
 def joined(outputs: list[Any], given: Any) -> Any:
     """Outputs of parts as one, in the kind of array that the input was."""
-    if not outputs:
-        raise ValueError("there are no rows to predict")
-    whole = _torch_data.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
     if hasattr(given, "columns"):
-        columns = _arrays("prediction", _torch_data.mapped(_array, whole))
-        return given.assign(**{name: one if one.ndim == 1 else list(one) for name, one in columns.items()})
+        return feeding.extended(given, "frame", predictions(outputs))
+    whole = _whole(outputs)
     kinds = {type(leaf).__module__.partition(".")[0] for leaf in _torch_data.leaves(given)}
     return _torch_data.mapped(_array, whole) if kinds == {"numpy"} else whole
 
 
 def predictions(outputs: list[Any]) -> dict[str, Any]:
     """Outputs of parts as columns of a table: `prediction`, or one for each output of the model."""
+    return _arrays("prediction", _torch_data.mapped(_array, _whole(outputs)))
+
+
+def _whole(outputs: list[Any]) -> Any:
     if not outputs:
         raise ValueError("there are no rows to predict")
-    whole = _torch_data.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
-    return _arrays("prediction", _torch_data.mapped(_array, whole))
+    return _torch_data.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
 
 
 def _array(tensor: Tensor) -> Any:

@@ -31,6 +31,8 @@ class Wanted:
 
     outputs: str
     tree: dict[str, Any]
+    # Whether some are decoded when they are read.
+    images: bool = False
 
     def filled(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """The arrays in their places."""
@@ -52,6 +54,8 @@ def wanted(
 
     def add(columns: Columns) -> Any:
         named = [columns] if isinstance(columns, str) else list(columns)
+        if not named or not all(named):
+            raise DataError("a list of columns is empty: name at least one")
         first = len(outputs)
         outputs.extend({"columns": [one] if isinstance(one, str) else list(one)} for one in named)
         return first if len(named) == 1 else tuple(range(first, len(outputs)))
@@ -63,7 +67,7 @@ def wanted(
         outputs[0]["images"] = json.loads(pipeline(images))
     if label_cols is not None:
         tree["y"] = add(label_cols)
-    return Wanted(json.dumps(outputs), tree)
+    return Wanted(json.dumps(outputs), tree, images is not None)
 
 
 @dataclass

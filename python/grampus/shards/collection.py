@@ -9,6 +9,7 @@ from grampus import _native
 from grampus.cluster import _whole
 from grampus.errors import DataError
 from grampus.shards import feeding, folder, groups, keys, rows, sources, steps, tables, tasks
+from grampus.shards.batches import Rows
 from grampus.shards.segments import store
 
 if TYPE_CHECKING:
@@ -171,11 +172,18 @@ class Shards:
         """
         from grampus.frameworks._torch_batches import Batches
 
+        size = _whole(batch_size, "batch_size")
+        drawn = 0 if seed is None else _whole(seed, "seed", least=0)
+        cores = _native.host_cores() if threads is None else _whole(threads, "threads")
         feed = feeding.rows_of(
             self, feeding.stacked(feature_cols), feeding.stacked(label_cols), images, on_error
         )
-        cores = _native.host_cores() if threads is None else _whole(threads, "threads")
-        return Batches(feed, batch_size, shuffle, 0 if seed is None else seed, transform, cores, drop_last)
+        if not isinstance(feed, Rows) and (feature_cols or label_cols or images):
+            raise DataError(
+                "feature_cols, label_cols and images are for shards of tables, these are arrays: choose "
+                "entries of dicts with shards[...], and call them x and y"
+            )
+        return Batches(feed, size, shuffle, drawn, transform, cores, drop_last)
 
     @property
     def columns(self) -> list[str]:

@@ -92,7 +92,7 @@ def shards_of(value: Any) -> Shards | None:
 def shared_rows(shards: Shards, feature_cols: Columns | None, label_cols: Columns | None) -> Any:
     """What workers read: where all rows are kept, arrays in memory that all of them see."""
     found = rows_of(shards, feature_cols, label_cols)
-    if not isinstance(found, Rows) or found.window is not None or '"images"' in found.wanted.outputs:
+    if not isinstance(found, Rows) or found.window is not None or found.wanted.images:
         return found
     # The next call with the same columns finds them packed.
     key = found.wanted.outputs
@@ -111,13 +111,14 @@ def with_predictions(shards: Shards, columns: dict[str, Any]) -> Shards:
     starts = [0, *ends[:-1]]
     return Shards(
         store(
-            _with(part.load(), part.form.kind, {name: array[start:end] for name, array in columns.items()})
+            extended(part.load(), part.form.kind, {name: array[start:end] for name, array in columns.items()})
             for part, start, end in zip(parts, starts, ends, strict=True)
         )
     )
 
 
-def _with(value: Any, kind: str, columns: dict[str, Any]) -> Any:
+def extended(value: Any, kind: str, columns: dict[str, Any]) -> Any:
+    """A shard, or a frame, with further columns."""
     if kind == "frame":
         return value.assign(**{name: one if one.ndim == 1 else list(one) for name, one in columns.items()})
     if kind in rows.ARROW:

@@ -153,6 +153,10 @@ def _pictures(paths: list[str], label_func: Callable[[str], Any] | None) -> Any:
 
 
 def _bytes(file: str) -> bytes:
+    if "://" in file:
+        raise DataError(
+            f"{file}: single images are read from disks alone: copy them, or put them into Parquet"
+        )
     try:
         return Path(file).read_bytes()
     except OSError as error:
