@@ -8,10 +8,11 @@
 >>> gp.stop()
 """
 
-from grampus import callbacks, collective, images, metrics, shards, triggers
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from grampus import collective
 from grampus._native import __version__
-from grampus._training.lanes import lane
-from grampus.checkpoint import Checkpoint
 from grampus.cluster import Cluster
 from grampus.context import local_rank, local_world_size, rank, world_size
 from grampus.errors import (
@@ -27,18 +28,39 @@ from grampus.errors import (
     WorkerDied,
     WorkerTraceback,
 )
-from grampus.estimator import Estimator
-from grampus.history import History
 from grampus.session import init, run, stop
-from grampus.shards import (
-    Shards,
-    SharedValue,
-    read_csv,
-    read_images,
-    read_json,
-    read_npz,
-    read_parquet,
-)
+
+if TYPE_CHECKING:
+    from grampus import callbacks, images, metrics, shards, triggers
+    from grampus._training.lanes import lane
+    from grampus.checkpoint import Checkpoint
+    from grampus.estimator import Estimator
+    from grampus.history import History
+    from grampus.shards import (
+        Shards,
+        SharedValue,
+        read_csv,
+        read_images,
+        read_json,
+        read_npz,
+        read_parquet,
+    )
+
+# Imported when they are asked for: whoever only starts workers does not wait for them, in any process.
+_MODULES = ("callbacks", "images", "metrics", "shards", "triggers")
+_HOMES = {
+    "Checkpoint": "checkpoint",
+    "Estimator": "estimator",
+    "History": "history",
+    "Shards": "shards",
+    "SharedValue": "shards",
+    "lane": "_training.lanes",
+    "read_csv": "shards",
+    "read_images": "shards",
+    "read_json": "shards",
+    "read_npz": "shards",
+    "read_parquet": "shards",
+}
 
 __all__ = [
     "CallMismatch",
@@ -79,3 +101,16 @@ __all__ = [
     "triggers",
     "world_size",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"grampus.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'grampus' has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module(f"grampus.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -64,16 +64,6 @@ impl Windows {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// The number of windows.
-    pub fn len(&self) -> usize {
-        self.blocks.len().div_ceil(self.window)
-    }
-
-    /// Whether there is no block at all.
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-
     /// The blocks of a window; none behind the last.
     pub fn blocks(&self, window: usize) -> &[usize] {
         self.blocks.get(self.range(window)).unwrap_or(&[])
@@ -176,7 +166,7 @@ mod tests {
             sorted.sort_unstable();
             prop_assert_eq!(sorted, wanted);
             prop_assert_eq!(windows.located_rows(0..windows.rows()), rows.clone());
-            for number in 0..windows.len() {
+            for number in 0..sizes.len().div_ceil(window) {
                 let places = (0..windows.rows()).filter(|&place| windows.window_of(place) == number);
                 let opened: BTreeSet<usize> = places.map(|place| rows[place as usize].0).collect();
                 let blocks: BTreeSet<usize> = windows.blocks(number).iter().copied().collect();
