@@ -1,6 +1,7 @@
 """JPEG in Parquet to shuffled, normalised batches: a DataLoader whose data set decodes with Pillow."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -31,7 +32,9 @@ class Pictures(Dataset):
 
 def read():
     torch.set_num_threads(1)
-    pictures = Pictures(pq.read_table(OPTIONS.path, columns=["image", "label"]))
+    path = Path(OPTIONS.path)
+    files = sorted(path.parent.glob(path.name))
+    pictures = Pictures(pq.read_table(files, columns=["image", "label"]))
     loader = DataLoader(pictures, batch_size=OPTIONS.batch, shuffle=True, num_workers=OPTIONS.procs)
     return sum(len(labels) for _, labels in loader)
 

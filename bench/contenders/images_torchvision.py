@@ -1,5 +1,7 @@
 """The same with torchvision's own decoder, which is C from end to end."""
 
+from pathlib import Path
+
 import pyarrow.parquet as pq
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -29,7 +31,9 @@ class Pictures(Dataset):
 
 def read():
     torch.set_num_threads(1)
-    pictures = Pictures(pq.read_table(OPTIONS.path, columns=["image", "label"]))
+    path = Path(OPTIONS.path)
+    files = sorted(path.parent.glob(path.name))
+    pictures = Pictures(pq.read_table(files, columns=["image", "label"]))
     loader = DataLoader(
         pictures,
         batch_size=OPTIONS.batch,

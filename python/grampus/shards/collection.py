@@ -10,7 +10,7 @@ from grampus.cluster import _whole
 from grampus.errors import DataError
 from grampus.shards import feeding, folder, groups, keys, rows, sources, steps, tables, tasks
 from grampus.shards.batches import Rows
-from grampus.shards.segments import store
+from grampus.shards.segments import store, store_at_once
 
 if TYPE_CHECKING:
     import os
@@ -115,7 +115,7 @@ class Shards:
         """Shards of a table that is read, in the driver, when they are asked for."""
 
         def make() -> list[Part]:
-            return store(sources.cut(sources.arrow(read()), num_shards))
+            return store_at_once(sources.cut(sources.arrow(read()), num_shards))
 
         return cls(None, make, count=num_shards)
 

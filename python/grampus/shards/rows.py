@@ -108,7 +108,11 @@ def as_arrow(value: Any) -> Any:
 
     if _is(value, "pandas", "DataFrame"):
         return _frame_as_arrow(value)
-    table = pyarrow.table(value)
+    if isinstance(value, pyarrow.RecordBatch):
+        table = pyarrow.Table.from_batches([value])
+    else:
+        # Unlike `pyarrow.table`, this does not import pandas to find out what it is given.
+        table = pyarrow.RecordBatchReader.from_stream(value).read_all()
     plain = {pyarrow.string_view(): pyarrow.large_string(), pyarrow.binary_view(): pyarrow.large_binary()}
     for place, field in enumerate(table.schema):
         wanted = plain.get(field.type)

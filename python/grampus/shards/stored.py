@@ -53,14 +53,17 @@ def read(view: memoryview, form: Form) -> Any:
 
 def _write_table(descriptor: int, table: Any) -> int:
     import pyarrow
+    from pyarrow import fs
 
     start = os.lseek(descriptor, 0, os.SEEK_CUR)
+    os.ftruncate(descriptor, start)
+    # Opened once more by Arrow itself, which needs no Python to write: other threads go on meanwhile.
     with (
-        os.fdopen(descriptor, "wb", closefd=False) as file,
+        fs.LocalFileSystem().open_append_stream(f"/proc/self/fd/{descriptor}") as file,
         pyarrow.ipc.new_stream(file, table.schema) as out,
     ):
         out.write_table(table)
-    return os.lseek(descriptor, 0, os.SEEK_CUR) - start
+    return os.lseek(descriptor, 0, os.SEEK_END) - start
 
 
 def _read_table(view: memoryview) -> Any:

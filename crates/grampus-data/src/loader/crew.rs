@@ -50,15 +50,14 @@ struct State {
 }
 
 struct Ask {
-    first: u64,
-    rows: Arc<Vec<(usize, u64)>>,
+    places: Range<u64>,
     needs: Vec<usize>,
     taken: bool,
 }
 
 enum Work {
     Read(usize),
-    Gather(u64, Arc<Vec<(usize, u64)>>, Opened, Arc<Sequence>),
+    Gather(u64, Range<u64>, Opened, Arc<Sequence>),
 }
 
 impl Loader {
@@ -105,21 +104,17 @@ impl Loader {
         let Some(sequence) = state.sequence.clone() else {
             return;
         };
-        let rows = sequence.at(places.clone());
-        let mut needs: Vec<usize> = rows.iter().map(|row| row.0).collect();
-        needs.sort_unstable();
-        needs.dedup();
         let number = state.asked;
         state.asked += 1;
+        let near = sequence.near(places.start);
         let ask = Ask {
-            first: places.start,
-            rows: Arc::new(rows),
-            needs,
+            needs: sequence.blocks(places.clone()),
+            places,
             taken: false,
         };
         shared.want(&mut state, ask.needs.iter().copied());
         if !shared.blocks.held() {
-            shared.want(&mut state, sequence.near(places.start).into_iter());
+            shared.want(&mut state, near.into_iter());
         }
         state.asks.insert(number, ask);
         drop(state);
@@ -195,7 +190,7 @@ impl Shared {
                 state
                     .sequence
                     .iter()
-                    .flat_map(|sequence| sequence.near(ask.first)),
+                    .flat_map(|sequence| sequence.near(ask.places.start)),
             );
         }
         if !state.asks.is_empty() {
@@ -216,14 +211,14 @@ impl Shared {
                     drop(state);
                     self.work.notify_all();
                 }
-                Work::Gather(number, rows, blocks, sequence) => {
+                Work::Gather(number, places, blocks, sequence) => {
                     let mut maker = Maker {
                         spare: &self.spare,
                         sequence: &sequence,
                         decoder: &mut decoder,
                         skip: self.blocks.skips(),
                     };
-                    let answer = guarded(|| maker.batch(&rows, &blocks)).map_err(Arc::new);
+                    let answer = guarded(|| maker.batch(&sequence.at(places), &blocks)).map_err(Arc::new);
                     let mut state = self.lock();
                     // Whoever began anew does not want it any more.
                     if state.asks.contains_key(&number) {
@@ -267,7 +262,7 @@ impl Shared {
                 None => {}
                 Some(Ok(blocks)) => {
                     ask.taken = true;
-                    return Some(Work::Gather(number, Arc::clone(&ask.rows), blocks, sequence));
+                    return Some(Work::Gather(number, ask.places.clone(), blocks, sequence));
                 }
                 Some(Err(error)) => {
                     ask.taken = true;
@@ -300,14 +295,14 @@ fn all_opened(
     needs: &[usize],
     opened: &HashMap<usize, Result<Arc<Packed>, Arc<DataError>>>,
 ) -> Option<Result<Opened, Arc<DataError>>> {
-    let mut found = Opened::with_capacity(needs.len());
+    let mut found = Vec::with_capacity(needs.len());
     for block in needs {
         match opened.get(block)? {
-            Ok(packed) => found.insert(*block, Arc::clone(packed)),
+            Ok(packed) => found.push((*block, Arc::clone(packed))),
             Err(error) => return Some(Err(Arc::clone(error))),
-        };
+        }
     }
-    Some(Ok(found))
+    Some(Ok(Opened(found)))
 }
 
 #[cfg(test)]

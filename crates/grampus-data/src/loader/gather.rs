@@ -1,6 +1,5 @@
 //! Rows of blocks to a batch.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::sequence::Sequence;
@@ -28,8 +27,26 @@ pub struct Batch {
     pub skipped: Vec<String>,
 }
 
-/// The blocks that a batch needs.
-pub(super) type Opened = HashMap<usize, Arc<Packed>>;
+/// Rows ahead of the one that is copied: their memory is fetched meanwhile, since shuffled rows lie anywhere.
+const AHEAD: usize = 8;
+
+/// The blocks that a batch needs, by number and in order.
+pub(super) struct Opened(pub Vec<(usize, Arc<Packed>)>);
+
+impl Opened {
+    /// A block that is one of them.
+    fn get(&self, block: usize) -> &Packed {
+        // Where all blocks are open each stands at its number.
+        let place = match self.0.get(block) {
+            Some(found) if found.0 == block => block,
+            _ => self.0.partition_point(|found| found.0 < block),
+        };
+        &self.0[place].1
+    }
+}
+
+/// A row of a batch: its place in what was asked for, its block, and its number there.
+type Row<'a> = (usize, &'a Packed, usize);
 
 /// What makes batches: memory, the order of the rows, and what a thread decodes images with.
 pub(super) struct Maker<'a> {
@@ -47,10 +64,11 @@ impl Maker<'_> {
     /// A batch of these rows: one part for each output, without the rows that must not be used.
     pub fn batch(&mut self, rows: &[(usize, u64)], blocks: &Opened) -> Result<Batch, DataError> {
         let (mut kept, mut skipped) = usable(rows, blocks);
+        let like = rows.first().map(|row| blocks.get(row.0));
         loop {
-            match self.parts(rows, &kept, blocks) {
+            match self.parts(rows, &kept, like) {
                 Ok(parts) => {
-                    let numbers = kept.iter().map(|&place| self.sequence.number(rows[place]));
+                    let numbers = kept.iter().map(|row| self.sequence.number(rows[row.0]));
                     return Ok(Batch {
                         parts,
                         rows: numbers.collect(),
@@ -59,7 +77,7 @@ impl Maker<'_> {
                 }
                 Err(wrong) if self.skip => {
                     // Rare enough to make the batch again without it.
-                    kept.retain(|&row| row != wrong.0);
+                    kept.retain(|row| row.0 != wrong.0);
                     skipped.push(wrong.1.to_string());
                 }
                 Err(wrong) => return Err(wrong.1),
@@ -67,31 +85,39 @@ impl Maker<'_> {
         }
     }
 
-    fn parts(&mut self, rows: &[(usize, u64)], kept: &[usize], blocks: &Opened) -> Result<Vec<Part>, Wrong> {
-        let Some(first) = rows.first().and_then(|row| blocks.get(&row.0)) else {
-            return Ok(Vec::new());
-        };
-        let mut parts = Vec::with_capacity(first.outputs.len());
-        for (number, like) in first.outputs.iter().enumerate() {
+    fn parts(
+        &mut self,
+        rows: &[(usize, u64)],
+        kept: &[Row<'_>],
+        like: Option<&Packed>,
+    ) -> Result<Vec<Part>, Wrong> {
+        let outputs = like.map_or(&[][..], |like| &like.outputs);
+        let mut parts = Vec::with_capacity(outputs.len());
+        for (number, like) in outputs.iter().enumerate() {
             let (kind, axes) = like.form();
             let size = axes.iter().product::<usize>() * kind.size();
             let mut buffer = self.spare.take(kept.len() * size);
             let room = buffer.bytes_mut().chunks_exact_mut(size.max(1));
-            for (room, &place) in room.zip(kept) {
-                let (block, row) = rows[place];
-                let block = &blocks[&block];
+            for (at, (room, &(place, block, row))) in room.zip(kept).enumerate() {
                 let stored = &block.outputs[number];
                 if stored.form() != (kind, axes) {
-                    return Err(Box::new((place, unlike(block, row, axes, stored.form().1))));
+                    return Err(Box::new((
+                        place,
+                        unlike(block, row as u64, axes, stored.form().1),
+                    )));
                 }
                 match stored {
                     Stored::Numbers(matrix) => {
-                        let from = row as usize * size;
-                        room.copy_from_slice(&matrix.data[from..from + size]);
+                        if let Some(&(_, soon, row)) = kept.get(at + AHEAD)
+                            && let Stored::Numbers(matrix) = &soon.outputs[number]
+                        {
+                            fetch(&matrix.data, row * size, size);
+                        }
+                        room.copy_from_slice(&matrix.data[row * size..(row + 1) * size]);
                     }
                     Stored::Images(images) => {
                         let mut random = self.sequence.random(rows[place]);
-                        let file = images.files.value(row as usize);
+                        let file = images.files.value(row);
                         images
                             .pipeline
                             .run(self.decoder, file, &mut random, room)
@@ -107,6 +133,21 @@ impl Maker<'_> {
     }
 }
 
+/// Lets the processor fetch bytes that will be read soon.
+#[cfg(target_arch = "x86_64")]
+fn fetch(bytes: &[u8], start: usize, length: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    const LINE: usize = 64;
+    for line in bytes.get(start..start + length).unwrap_or(&[]).chunks(LINE) {
+        // SAFETY: every x86-64 processor has this instruction, and it has no effect but on caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+}
+
+/// Others find out by themselves.
+#[cfg(not(target_arch = "x86_64"))]
+fn fetch(_: &[u8], _: usize, _: usize) {}
+
 fn unlike(block: &Packed, row: u64, one: &[usize], other: &[usize]) -> DataError {
     DataError::WrongValue {
         place: block.place.clone().row(row),
@@ -114,22 +155,22 @@ fn unlike(block: &Packed, row: u64, one: &[usize], other: &[usize]) -> DataError
     }
 }
 
-fn undecoded(block: &Packed, row: u64, images: &Images, error: &ImageError) -> DataError {
+fn undecoded(block: &Packed, row: usize, images: &Images, error: &ImageError) -> DataError {
     DataError::WrongValue {
-        place: block.place.clone().row(row).column(&images.column),
+        place: block.place.clone().row(row as u64).column(&images.column),
         why: error.to_string(),
     }
 }
 
-/// The places of rows that may be used, and what is wrong with the others.
-fn usable(rows: &[(usize, u64)], blocks: &Opened) -> (Vec<usize>, Vec<String>) {
+/// The rows that may be used, and what is wrong with the others.
+fn usable<'a>(rows: &[(usize, u64)], blocks: &'a Opened) -> (Vec<Row<'a>>, Vec<String>) {
     let mut skipped = Vec::new();
     let mut kept = Vec::with_capacity(rows.len());
     for (place, &(block, row)) in rows.iter().enumerate() {
-        let bad = &blocks[&block].bad;
-        match bad.binary_search_by_key(&(row as usize), |found| found.row) {
-            Ok(found) => skipped.push(bad[found].why.clone()),
-            Err(_) => kept.push(place),
+        let block = blocks.get(block);
+        match block.bad.binary_search_by_key(&(row as usize), |found| found.row) {
+            Ok(found) => skipped.push(block.bad[found].why.clone()),
+            Err(_) => kept.push((place, block, row as usize)),
         }
     }
     (kept, skipped)

@@ -69,6 +69,26 @@ impl Sequence {
         }
     }
 
+    /// The blocks, in order, that hold the rows at some places; of shuffled rows also others that may hold them.
+    pub fn blocks(&self, places: Range<u64>) -> Vec<usize> {
+        let Some(last) = places.end.min(self.rows()).checked_sub(1) else {
+            return Vec::new();
+        };
+        if places.start > last {
+            return Vec::new();
+        }
+        let mut found: Vec<usize> = match &self.kind {
+            Kind::InOrder => (self.located(places.start).0..=self.located(last).0).collect(),
+            Kind::Shuffled(_) => (0..self.starts.len() - 1).collect(),
+            Kind::Windows(windows) => (windows.window_of(places.start)..=windows.window_of(last))
+                .flat_map(|window| windows.blocks(window).iter().copied())
+                .collect(),
+        };
+        found.retain(|&block| self.starts[block] < self.starts[block + 1]);
+        found.sort_unstable();
+        found
+    }
+
     /// The row's number among all.
     pub fn number(&self, (block, row): (usize, u64)) -> u64 {
         self.starts[block] + row
@@ -138,10 +158,29 @@ mod tests {
     }
 
     #[test]
+    fn the_blocks_of_places_hold_their_rows() {
+        let sizes = [3, 0, 4, 1, 0, 6, 2];
+        for sequence in [
+            Sequence::in_order(1, 0, &sizes),
+            Sequence::shuffled(1, 0, &sizes),
+            Sequence::windows(1, 0, &sizes, 2),
+        ] {
+            for (first, end) in (0..18).flat_map(|first| (first..20).map(move |end| (first, end))) {
+                let blocks = sequence.blocks(first..end);
+                assert!(blocks.is_sorted());
+                assert!(blocks.iter().all(|&block| sizes[block] > 0));
+                assert!(sequence.at(first..end).iter().all(|row| blocks.contains(&row.0)));
+            }
+        }
+        assert_eq!(Sequence::in_order(1, 0, &sizes).blocks(2..8), [0, 2, 3]);
+    }
+
+    #[test]
     fn nothing_has_no_rows() {
         for sequence in [Sequence::in_order(0, 0, &[]), Sequence::windows(1, 0, &[], 2)] {
             assert!(sequence.at(0..3).is_empty());
             assert!(sequence.near(0).is_empty());
+            assert!(sequence.blocks(0..3).is_empty());
         }
     }
 }
