@@ -68,6 +68,14 @@ def test_labels_of_a_file(pictures, tmp_path, written):
     assert pairs(named) == WANTED
 
 
+def test_labels_that_are_texts(pictures, tmp_path):
+    rows = "".join(f"00{number},{'cat' if number % 2 else 'dog'}\n" for number in range(COUNT))
+    (tmp_path / "l.csv").write_text("id,label\n" + rows)
+    shards = gp.read_images(pictures, label_file=tmp_path / "l.csv")
+    x, y = next(iter(shards.to_torch(COUNT, label_cols=gp.columns.OneHot("label", ["cat", "dog"]))))
+    assert (tuple(x.shape), y.tolist()) == ((COUNT, 3, 4, 4), [[0.0, 1.0], [1.0, 0.0]] * 3)
+
+
 def labelled(pictures, text, **options):
     file = pictures.parent / "l.csv"
     file.write_text(text)

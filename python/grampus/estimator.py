@@ -168,9 +168,7 @@ class Estimator:
             epochs: how many, or a trigger that ends the run.
             batch_size: rows of a batch over all workers together; `None` takes the loader's.
             validation_data: is evaluated after each epoch, in the same forms.
-            feature_cols, label_cols: columns of a table or a data frame, or of a dict with other names than
-                "x" and "y". In tables and frames, those in a list of their own stand side by side in one
-                matrix, and steps of `grampus.columns` may stand for names.
+            feature_cols, label_cols: columns, or steps of `grampus.columns`, of frames, tables or dicts.
             callbacks: see `grampus.callbacks`.
             checkpoint: a folder or `s3://…`, a trigger, or a `grampus.Checkpoint`.
             resume: go on from the newest checkpoint, if there is one; or a place to look for it.
