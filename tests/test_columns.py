@@ -96,6 +96,21 @@ def test_steps_in_all_places(file):
     assert (tuple(x.shape), words.dtype, tuple(y.shape)) == ((ROWS, 4), torch.int64, (ROWS, 2))
 
 
+def test_only_the_columns_of_the_steps_are_read(file):
+    spare = table().column_names.index("spare")
+    damaged = bytearray(file.read_bytes())
+    metadata = pq.read_metadata(file)
+    for group in range(metadata.num_row_groups):
+        chunk = metadata.row_group(group).column(spare)
+        first = chunk.dictionary_page_offset
+        damaged[first : first + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    file.write_bytes(damaged)
+    shards = gp.read_parquet(file)
+    assert len(list(shards.to_torch(ROWS, feature_cols=["age", OneHot("colour", 4)]))) == 1
+    with pytest.raises(gp.DataError, match=r"t\.parquet"):
+        shards.to_torch(ROWS, feature_cols=OneHot("spare", ["never read"]))
+
+
 def estimator(workers):
     return gp.Estimator.from_torch(
         model=lambda config: nn.Linear(5, 2),
