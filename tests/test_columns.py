@@ -147,6 +147,8 @@ def test_frames_of_pandas_have_steps_too(file):
     assert isinstance(found, pd.DataFrame) and list(found.columns) == [*frame.columns, "prediction"]
     wanted = models[1].predict(file, feature_cols=CHOSEN)["prediction"].to_pylist()
     assert np.array_equal(np.stack(found["prediction"]), np.array(wanted, dtype="float32"))
+    out = models[1].predict(file, feature_cols=CHOSEN, out=file.with_name("out.parquet"))
+    assert pq.read_table(out)["prediction"].to_pylist() == wanted
     with pytest.raises(TypeError, match=r"feature_cols has OneHot.*gp.Shards.from_pandas"):
         models[0].predict({"age": column("age")}, feature_cols=[OneHot("age", 3)])
 

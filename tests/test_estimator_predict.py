@@ -263,3 +263,9 @@ def test_validation_does_not_change_what_is_learnt():
         return est.digest()
 
     assert digest() == digest(validation_data=classes(11))
+
+
+def test_what_an_interrupted_task_left_does_not_reach_the_next():
+    """A task that is interrupted just as it enters `torch.no_grad` never leaves it."""
+    gp.run(torch.set_grad_enabled, False)
+    assert all(gp.run(torch.is_grad_enabled))

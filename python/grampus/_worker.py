@@ -73,12 +73,20 @@ def _reseed() -> None:
         numpy.random.seed()
 
 
+def _undo_modes() -> None:
+    """An interrupt may come when a mode is entered and its block is not: the next task must not find it."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_grad_enabled(True)
+
+
 def _work(
     agent: _native.Agent, lobby: _native.Lobby, assignment: _native.Assignment, output: _output.Output
 ) -> None:
     task, worker = assignment.task, os.getpid()
     # What ends the task before `settle` has spoken is an interrupt, and interrupts come from being told.
     told = True
+    _undo_modes()
     try:
         try:
             if not agent.begin(task):

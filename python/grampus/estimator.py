@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import _native, session
 from grampus._figures import count
-from grampus._training import saved, worker
-from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Spec
+from grampus._training import saved, worker, written
+from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Spec, Written
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
@@ -26,6 +26,8 @@ from grampus._training.options import (
 from grampus._training.show import Show
 from grampus.history import History
 from grampus.shards import feeding
+from grampus.shards.batches import Rows
+from grampus.shards.blocks import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -258,11 +260,13 @@ class Estimator:
             data: as for `fit`, without labels.
             batch_size: rows of a batch over all workers together.
             feature_cols: columns of tables and frames.
-            out: a Parquet file to write instead of returning the result of tables, files or shards of them.
+            out: where to write the result of tables, files or shards of them, instead of returning it: a
+                file that ends in `.parquet`, or a new folder, which gets a file for each block of rows. The
+                workers write while they predict, so that rows beyond memory can be predicted.
         """
         shards = feeding.shards_of(data)
-        if out is not None and shards is None:
-            raise ValueError("out= takes the rows of tables, files or shards: write other results yourself")
+        if out is not None:
+            return self._write(shards, check_size(batch_size, "batch_size"), feature_cols, out)
         answers = self._pass(
             worker.predict, data if shards is None else shards, batch_size, feature_cols, None
         )
@@ -271,9 +275,21 @@ class Estimator:
         if shards is None:
             return self._framework().joined(outputs, data)
         found = feeding.with_predictions(shards, self._framework().predictions(outputs))
-        if out is not None:
-            return feeding.write(found, out)
         return found if shards is data else found.to_arrow()
+
+    def _write(self, shards: Any, batch_size: int, feature_cols: Any, out: str | os.PathLike[str]) -> str:
+        path = written.check_place(out)
+        rows = None if shards is None else feeding.rows_of(shards, feature_cols, None)
+        if not isinstance(rows, Rows):
+            raise ValueError("out= takes the rows of tables, files or shards: write other results yourself")
+        cluster, workers = self._cluster()
+        layout = self._laid_out(cluster, workers)
+        blocks = blocks_of(shards)
+        size = -(-batch_size // layout.lanes)
+        with written.place_of(path) as folder:
+            job = Written(self._spec(), layout, self._state, blocks, rows.wanted, size, str(folder))
+            cluster._call(written.predict, (job,), {}, min(workers, layout.lanes), None)
+        return os.fspath(out)
 
     def _pass(
         self,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from grampus.shards.batches import Columns
+    from grampus.shards.batches import Columns, Wanted
+    from grampus.shards.blocks import Blocks
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,17 @@ class Pass:
     layout: Layout
     state: Any
     data: Data
+
+
+@dataclass
+class Written:
+    """One call of `predict` whose results go to files, one for each block of rows."""
+
+    spec: Spec
+    layout: Layout
+    state: Any
+    blocks: Blocks
+    wanted: Wanted
+    # Rows that the model is given at once.
+    batch_size: int
+    folder: str

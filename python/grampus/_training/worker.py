@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def fit(job: Fit) -> dict[str, Any]:
     """Train; every worker says who it is, the first one also what came out."""
-    lanes, framework = _begin(job.spec, job.layout)
+    lanes, framework = begin(job.spec, job.layout)
     with (
         closing(framework.Model(job.spec, lanes, job.state, training=True)) as model,
         closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,
@@ -59,7 +59,8 @@ def _trigger(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def _begin(spec: Spec, layout: Layout) -> tuple[Lanes, Any]:
+def begin(spec: Spec, layout: Layout) -> tuple[Lanes, Any]:
+    """The lanes of this worker, and the module of the framework."""
     framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
     group = collective.world()
     return Lanes.of(group, layout.lanes, layout.seed, layout.threads), framework
@@ -82,7 +83,7 @@ def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, int, float, Any]]:
 
 def evaluate(job: Pass) -> dict[str, Any]:
     """Loss and metrics over all rows."""
-    lanes, framework = _begin(job.spec, job.layout)
+    lanes, framework = begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
         return judged(model, feed)
@@ -132,7 +133,7 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
 
 def predict(job: Pass) -> list[tuple[int, int, Any]]:
     """The outputs of this worker's lanes, with the batch and the lane of each, which order them."""
-    lanes, framework = _begin(job.spec, job.layout)
+    lanes, framework = begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
         with closing(feed), model.evaluating():

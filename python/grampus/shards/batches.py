@@ -128,7 +128,7 @@ class Packed:
 
 @dataclass
 class Rows:
-    """Rows of tables in memory, or of Parquet files, that a loader reads."""
+    """Rows of stored shards, of Parquet files, or of tables of this process, that a loader reads."""
 
     wanted: Wanted
     parts: list[Part] | None = None
@@ -136,6 +136,7 @@ class Rows:
     # Blocks that are shuffled among themselves where files are read each time; without it all is kept.
     window: int | None = None
     skip: bool = False
+    tables: list[_native.Table] | None = None
 
     def pack(self) -> Packed:
         """Write all rows into memory that workers see."""
@@ -167,7 +168,7 @@ class Rows:
 
     def _tables(self) -> list[_native.Table] | None:
         if self.parts is None:
-            return None
+            return self.tables
         return [_native.Table.from_stream(rows.as_arrow(part.load())) for part in self.parts]
 
 

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grampus import _native
 from grampus.columns import Step as ColumnStep
 from grampus.errors import DataError
 from grampus.shards import rows
@@ -140,9 +139,3 @@ def extended(value: Any, kind: str, columns: dict[str, Any]) -> Any:
             table = table.append_column(name, pyarrow.array(one if one.ndim == 1 else list(one)))
         return rows.from_arrow(table, kind)
     return {**value, **columns} if isinstance(value, dict) else (value, *columns.values())
-
-
-def write(shards: Shards, path: str | os.PathLike[str]) -> str:
-    """Write all rows as one Parquet file, whole or not at all; return its path."""
-    _native.Table.from_stream(shards.to_arrow()).write_parquet(path)
-    return os.fspath(path)

@@ -1,5 +1,7 @@
 //! Files as tables.
 
+use std::path::PathBuf;
+
 use grampus_data::DataError;
 use grampus_data::source::{File, find};
 use grampus_data::table::csv::{self, CsvOptions};
@@ -18,6 +20,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_files, module)?)?;
     module.add_function(wrap_pyfunction!(read_json, module)?)?;
     module.add_function(wrap_pyfunction!(read_parquet, module)?)?;
+    module.add_function(wrap_pyfunction!(join_parquet, module)?)?;
     Ok(())
 }
 
@@ -61,6 +64,12 @@ fn read_json(py: Python<'_>, paths: Vec<String>) -> PyResult<Table> {
 #[pyo3(signature = (paths, columns=None))]
 fn read_parquet(py: Python<'_>, paths: Vec<String>, columns: Option<Vec<String>>) -> PyResult<Table> {
     detached(py, || parquet::read(&find_parquet(&paths)?, columns.as_deref())).map(Table)
+}
+
+/// Writes the row groups of files one behind the other into one file.
+#[pyfunction]
+fn join_parquet(py: Python<'_>, parts: Vec<PathBuf>, path: PathBuf) -> PyResult<()> {
+    detached(py, || parquet::join(&parts, &path))
 }
 
 fn find_parquet(paths: &[String]) -> Result<Vec<File>, DataError> {

@@ -2,10 +2,12 @@
 
 mod dataset;
 mod footer;
+mod join;
 mod pieces;
 
 pub use dataset::{Dataset, RowGroup};
 pub use footer::check_footer;
+pub use join::join;
 
 use std::path::Path;
 use std::sync::Arc;

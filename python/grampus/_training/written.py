@@ -1,0 +1,110 @@
+"""Predictions that go to Parquet files: each worker writes those of the blocks of rows that it reads."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grampus import _exception, _native
+from grampus._training.cleanup import closing
+from grampus._training.job import Data
+from grampus._training.worker import begin, parts
+from grampus.shards import feeding
+from grampus.shards.batches import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grampus._training.job import Written
+    from grampus.shards.blocks import Block
+
+_ONE_FILE = (".parquet", ".pq")
+
+
+def part_name(number: int) -> str:
+    """The file of a block, which depends on the block alone."""
+    return f"part-{number:05}.parquet"
+
+
+def predict(job: Written) -> None:
+    """Write the predictions of this worker's blocks."""
+    lanes, framework = begin(job.spec, job.layout)
+    # A block is read by one worker, whose lanes have no part in it.
+    alone = replace(lanes, mine=range(1), total=1)
+    with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model, model.evaluating():
+        for number in range(lanes.group.rank, len(job.blocks.blocks), lanes.group.size):
+            block = job.blocks.blocks[number]
+            try:
+                table = job.blocks.load(block)
+                data = Data(Rows(job.wanted, tables=[table]), job.batch_size, given=True)
+                with closing(framework.feed(data, alone, job.spec, training=False)) as feed:
+                    outputs = list(_outputs(model, feed, block))
+            except Exception as error:
+                _exception.note(error, f"grampus: in {block.name}")
+                raise
+            whole = feeding.extended(table, "table", framework.predictions(outputs))
+            _native.Table.from_stream(whole).write_parquet(Path(job.folder, part_name(number)))
+
+
+def _outputs(model: Any, feed: Any, block: Block) -> Iterator[Any]:
+    for _, lane, rows, _, batch in parts(feed, model):
+        first = block.first + batch.first
+        # What a model draws belongs to the rows, whoever reads them.
+        yield model.predict(lane, batch._replace(first=first, rows=range(first, first + rows)))
+
+
+def check_place(out: str | os.PathLike[str]) -> Path:
+    """Where results go: a file that may be replaced, or a folder that must be new."""
+    place = os.fspath(out)
+    if "://" in place:
+        raise ValueError(f"out={place!r} is an address: write to a disk, and copy it from there")
+    path = Path(place).absolute()
+    if not path.parent.is_dir():
+        raise ValueError(f"out={place!r} is in a folder that does not exist: make it first")
+    if path.suffix in _ONE_FILE and path.is_dir():
+        raise ValueError(f"out={place!r} is a folder: name a file, or leave {path.suffix} away")
+    if path.suffix not in _ONE_FILE and path.exists():
+        raise ValueError(f"out={place!r} exists: name a new folder, or a file that ends in .parquet")
+    return path
+
+
+@contextmanager
+def place_of(path: Path) -> Iterator[Path]:
+    """A folder for the parts; at the end they become what was asked for, or, after an error, nothing."""
+    folder = path.with_name(f".{path.name}.parts")
+    # What a driver left that was killed is of no use: nobody knows whether the data is still the same.
+    held = _held(folder)
+    try:
+        for left in folder.iterdir():
+            left.unlink()
+        yield folder
+        found = sorted(folder.iterdir())
+        if not found:
+            raise ValueError("there are no rows to predict")
+        if path.suffix in _ONE_FILE:
+            _native.join_parquet([str(part) for part in found], path)
+        else:
+            folder.rename(path)
+    finally:
+        os.close(held)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _held(folder: Path) -> int:
+    """The folder, which nobody else writes to meanwhile."""
+    folder.mkdir(exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise ValueError(
+            f"another prediction is being written to the same place (it holds {folder}): wait for it, or "
+            "choose another"
+        ) from None
+    return descriptor
