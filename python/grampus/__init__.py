@@ -31,7 +31,7 @@ from grampus.errors import (
 from grampus.session import init, run, stop
 
 if TYPE_CHECKING:
-    from grampus import callbacks, images, metrics, shards, triggers
+    from grampus import callbacks, columns, images, metrics, shards, triggers
     from grampus._training.lanes import lane
     from grampus.checkpoint import Checkpoint
     from grampus.estimator import Estimator
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
 
 # Imported when they are asked for: whoever only starts workers does not wait for them, in any process.
-_MODULES = ("callbacks", "images", "metrics", "shards", "triggers")
+_MODULES = ("callbacks", "columns", "images", "metrics", "shards", "triggers")
 _HOMES = {
     "Checkpoint": "checkpoint",
     "Estimator": "estimator",
@@ -83,6 +83,7 @@ __all__ = [
     "__version__",
     "callbacks",
     "collective",
+    "columns",
     "images",
     "init",
     "lane",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from grampus.cluster import Cluster
+    from grampus.shards.batches import Columns
     from grampus.triggers import Trigger
 
 _START: dict[str, Any] = {
@@ -154,8 +155,8 @@ class Estimator:
         epochs: int | Trigger = 1,
         batch_size: int | None = DEFAULT_BATCH_SIZE,
         validation_data: Any = None,
-        feature_cols: Sequence[str] | None = None,
-        label_cols: Sequence[str] | None = None,
+        feature_cols: Columns | None = None,
+        label_cols: Columns | None = None,
         callbacks: Sequence[Any] | None = None,
         checkpoint: Any = None,
         resume: bool | str = False,
@@ -169,7 +170,7 @@ class Estimator:
             epochs: how many, or a trigger that ends the run.
             batch_size: rows of a batch over all workers together; `None` takes the loader's.
             validation_data: is evaluated after each epoch, in the same forms.
-            feature_cols, label_cols: columns of a data frame, or of a dict with other names than "x" and "y".
+            feature_cols, label_cols: columns, or steps of `grampus.columns`, of frames, tables or dicts.
             callbacks: see `grampus.callbacks`.
             checkpoint: a folder or `s3://…`, a trigger, or a `grampus.Checkpoint`.
             resume: go on from the newest checkpoint, if there is one; or a place to look for it.
@@ -235,8 +236,8 @@ class Estimator:
         self,
         data: Any,
         batch_size: int | None = DEFAULT_BATCH_SIZE,
-        feature_cols: Sequence[str] | None = None,
-        label_cols: Sequence[str] | None = None,
+        feature_cols: Columns | None = None,
+        label_cols: Columns | None = None,
     ) -> dict[str, Any]:
         """Loss and metrics over all rows, each counted once, with their number as `num_samples`."""
         answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols)
@@ -247,7 +248,7 @@ class Estimator:
         self,
         data: Any,
         batch_size: int | None = DEFAULT_BATCH_SIZE,
-        feature_cols: Sequence[str] | None = None,
+        feature_cols: Columns | None = None,
         out: str | os.PathLike[str] | None = None,
     ) -> Any:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
@@ -295,8 +296,8 @@ class Estimator:
         function: Callable[[Pass], Any],
         data: Any,
         batch_size: int | None,
-        feature_cols: Sequence[str] | None,
-        label_cols: Sequence[str] | None,
+        feature_cols: Columns | None,
+        label_cols: Columns | None,
     ) -> list[Any]:
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
@@ -506,14 +507,14 @@ class Estimator:
         self,
         value: Any,
         batch_size: int | None,
-        feature_cols: Sequence[str] | None,
-        label_cols: Sequence[str] | None,
+        feature_cols: Columns | None,
+        label_cols: Columns | None,
         also: bool = False,
     ) -> Data:
         """`also` is data beside that for which the size of batches was given."""
         size = None if batch_size is None else check_size(batch_size, "batch_size")
         given = batch_size is not DEFAULT_BATCH_SIZE and not also
-        shards = feeding.shards_of(value)
+        shards = feeding.shards_of(value, feature_cols, label_cols)
         if shards is not None:
             value = feeding.shared_rows(shards, feature_cols, label_cols)
         return Data(self._framework().portable(value), size, given, feature_cols, label_cols)

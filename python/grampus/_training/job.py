@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from grampus.shards.batches import Wanted
+    from grampus.shards.batches import Columns, Wanted
     from grampus.shards.blocks import Blocks
 
 
@@ -54,8 +54,8 @@ class Data:
     value: Any
     batch_size: int | None
     given: bool
-    feature_cols: Sequence[str] | None = None
-    label_cols: Sequence[str] | None = None
+    feature_cols: Columns | None = None
+    label_cols: Columns | None = None
 
 
 @dataclass(frozen=True)

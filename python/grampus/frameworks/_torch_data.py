@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import data as torch_data
@@ -12,7 +12,11 @@ from grampus import _native
 from grampus._training.creator import seed_all
 from grampus._training.feed import Ask, Places
 from grampus._training.saved import Packed
+from grampus.columns import Step
 from grampus.frameworks._torch_memory import packed, unpacked
+
+if TYPE_CHECKING:
+    from grampus.shards.batches import Columns
 
 Tree = Any
 
@@ -261,11 +265,17 @@ class Rows:
         return mapped(lambda leaf: leaf[start:end], batch)
 
 
-def columns(data: Mapping[str, Any], names: Sequence[str] | None, what: str) -> Tree:
+def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
     """The named columns of a dict or frame: one alone, several as a tuple."""
     if names is None:
         return None
-    wanted = [names] if isinstance(names, str) else list(names)
+    wanted: list[Any] = [names] if isinstance(names, str | Step) else list(names)
+    made = [name for name in wanted if isinstance(name, Step | list)]
+    if made:
+        raise TypeError(
+            f"{what} has {made[0]!r}, and steps and lists of columns are for tables: make one, such as "
+            "gp.Shards.from_pandas(pandas.DataFrame(data))"
+        )
     missing = [name for name in wanted if name not in data]
     if missing:
         have = ", ".join(map(repr, data))

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from grampus import _native, _pieces
+from grampus import _native, _pieces, columns
 from grampus.errors import DataError
 from grampus.shards import rows
 from grampus.shards.segments import Segment, exhausted
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from grampus.images import Step
     from grampus.shards.segments import Part
 
-    # Names, or lists of names that stand side by side in one array.
-    Columns = str | Sequence["str | Sequence[str]"]
+    # A name, or what is done with a column.
+    Column = str | columns.Step
+    # One, or several; those in a list of their own stand side by side in one array.
+    Columns = Column | Sequence["Column | Sequence[Column]"]
 
 # Batches that are made ready at most: more hide no wait that these do not.
 AHEAD = 16
@@ -43,21 +45,19 @@ class Wanted:
 def wanted(
     feature_cols: Columns | None, label_cols: Columns | None, images: Sequence[Step] | None = None
 ) -> Wanted:
-    """Arrays of columns: one for a name, one for several names in a list of their own.
+    """Arrays of columns: one for a name or a step, one for several of these in a list of their own.
 
-    >>> wanted(["a", ["b", "c"]], "y").tree
+    >>> wanted(["a", ["b", columns.OneHot("c", 10)]], "y").tree
     {'x': (0, 1), 'y': 2}
     """
     if feature_cols is None:
         raise DataError("tables need feature_cols, and for training label_cols: name the columns")
     outputs: list[dict[str, Any]] = []
 
-    def add(columns: Columns) -> Any:
-        named = [columns] if isinstance(columns, str) else list(columns)
-        if not named or not all(named):
-            raise DataError("a list of columns is empty: name at least one")
+    def add(chosen: Columns) -> Any:
+        named = listed(chosen)
         first = len(outputs)
-        outputs.extend({"columns": [one] if isinstance(one, str) else list(one)} for one in named)
+        outputs.extend({"columns": [_described(column) for column in listed(one)]} for one in named)
         return first if len(named) == 1 else tuple(range(first, len(outputs)))
 
     tree = {"x": add(feature_cols)}
@@ -68,6 +68,36 @@ def wanted(
     if label_cols is not None:
         tree["y"] = add(label_cols)
     return Wanted(json.dumps(outputs), tree, images is not None)
+
+
+def is_one(column: Any) -> bool:
+    """Whether it stands for one column."""
+    return isinstance(column, str | columns.Step)
+
+
+def listed(chosen: Any) -> list[Any]:
+    """One column or several, as a list."""
+    if is_one(chosen):
+        return [chosen]
+    try:
+        listed = list(chosen)
+    except TypeError:
+        raise _no_column(chosen) from None
+    if not listed:
+        raise DataError("a list of columns is empty: name at least one")
+    return listed
+
+
+def _described(column: Any) -> str | dict[str, Any]:
+    if isinstance(column, columns.Step):
+        return column._described()
+    if isinstance(column, str):
+        return column
+    raise _no_column(column)
+
+
+def _no_column(found: Any) -> TypeError:
+    return TypeError(f"columns are names, steps of gp.columns, and lists of these, not {found!r}")
 
 
 @dataclass

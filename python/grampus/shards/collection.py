@@ -162,8 +162,8 @@ class Shards:
             batch_size: rows of a batch.
             shuffle: in the order that seed and epoch give; else as they come.
             seed: of the order, and of what is random in `images`.
-            feature_cols, label_cols: columns of tables; several stand side by side in one matrix. Shards of
-                dicts have `x` and `y` of their own.
+            feature_cols, label_cols: columns of tables, or steps of `grampus.columns`; several stand side by
+                side in one matrix. Shards of dicts have `x` and `y` of their own.
             images: steps of `grampus.images`, for shards of `grampus.read_images`.
             transform: a function of a batch, called where the loop runs.
             threads: that make batches ready; by default as many as there are cores.

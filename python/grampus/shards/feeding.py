@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grampus.columns import Step as ColumnStep
 from grampus.errors import DataError
 from grampus.shards import rows
-from grampus.shards.batches import Rows, wanted
+from grampus.shards.batches import Rows, is_one, listed, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +24,10 @@ _ON_ERROR = ("raise", "skip")
 
 def stacked(columns: Columns | None) -> Columns | None:
     """Several columns as one matrix."""
-    if columns is None or isinstance(columns, str):
-        return columns
-    names = [name for name in columns if isinstance(name, str)]
-    return [names] if len(names) == len(columns) > 1 else columns
+    if columns is None:
+        return None
+    several = listed(columns)
+    return [several] if len(several) > 1 and all(map(is_one, several)) else several
 
 
 def rows_of(
@@ -72,8 +73,11 @@ def is_path(value: Any) -> bool:
     )
 
 
-def shards_of(value: Any) -> Shards | None:
-    """Shards of what names files, or gives an Arrow stream; nothing for other data."""
+def shards_of(value: Any, *columns: Columns | None) -> Shards | None:
+    """Shards of what names files, or gives an Arrow stream; nothing for other data.
+
+    A frame of pandas is other data, unless steps or lists of columns are asked of it.
+    """
     from grampus.shards import readers
     from grampus.shards.collection import Shards
 
@@ -83,9 +87,16 @@ def shards_of(value: Any) -> Shards | None:
         first = os.fspath(value[0] if isinstance(value, list) else value)
         ends = {".csv": readers.read_csv, ".json": readers.read_json, ".jsonl": readers.read_json}
         return ends.get(Path(first).suffix.lower(), readers.read_parquet)(value)
-    if type(value).__module__.split(".")[0] != "pandas" and hasattr(value, "__arrow_c_stream__"):
-        return Shards.from_arrow(value, 1)
-    return None
+    if type(value).__module__.split(".")[0] == "pandas":
+        return Shards.from_pandas(value, 1) if any(map(_is_made, columns)) else None
+    return Shards.from_arrow(value, 1) if hasattr(value, "__arrow_c_stream__") else None
+
+
+def _is_made(chosen: Any) -> bool:
+    """Whether some array is not a column as it stands; names of frames may be other things than text."""
+    if isinstance(chosen, ColumnStep):
+        return True
+    return isinstance(chosen, list | tuple) and any(isinstance(one, ColumnStep | list) for one in chosen)
 
 
 def shared_rows(shards: Shards, feature_cols: Columns | None, label_cols: Columns | None) -> Any:

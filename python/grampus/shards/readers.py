@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from grampus import _native
 from grampus.errors import DataError
-from grampus.shards import sources
+from grampus.shards import labels, sources
 from grampus.shards.collection import Shards, Source
 
 if TYPE_CHECKING:
@@ -111,6 +110,7 @@ def read_images(
     image_col: str | None = None,
     label_col: str | None = None,
     label_func: Callable[[str], Any] | None = None,
+    label_file: str | os.PathLike[str] | None = None,
     steps: Sequence[Step] = (),
     num_shards: int | None = None,
 ) -> Shards:
@@ -121,46 +121,48 @@ def read_images(
 
     Args:
         path: files, folders, patterns or addresses.
-        image_col, label_col: columns of Parquet files.
+        image_col, label_col: columns of Parquet files, or of `label_file`.
         label_func: makes a label of the path of a file; by default it is the number of its folder among all
             folders, in the order of their names, where there are several.
+        label_file: a CSV, JSON-lines or Parquet file with a row for each image: `image_col` holds its path
+            from the folder of this file, or the end of its path, with or without extension (`train/7.png`,
+            `7.png`, `7`), and `label_col` its label. A file of two columns has them in this order. Each
+            image needs a row; rows of other images do not count.
         steps: what is done with images when batches are made of them; see `grampus.images`.
     """
     paths = _paths(path)
-    if image_col is not None:
+    if label_func is not None and (image_col or label_col or label_file) is not None:
+        raise ValueError(
+            "label_func makes labels of paths: give it without image_col, label_col and label_file"
+        )
+    if label_col is not None and (image_col or label_file) is None:
+        raise ValueError(
+            "label_col names a column of Parquet files, with image_col, or of label_file: give one of these"
+        )
+    if image_col is not None and label_file is None:
         columns = [image_col] if label_col is None else [image_col, label_col]
         shards = read_parquet(path, columns, num_shards=num_shards)
         shards._source = Source(paths, columns, image_col, label_col, tuple(steps))
         return shards
-    shards = Shards._from_table_reader(lambda: _pictures(paths, label_func), num_shards)
+
+    def labels_of(files: list[str]) -> Any:
+        if label_file is not None:
+            return labels.from_file(files, os.fspath(label_file), image_col, label_col)
+        return labels.from_folders(files) if label_func is None else [label_func(file) for file in files]
+
+    shards = Shards._from_table_reader(lambda: _pictures(paths, labels_of), num_shards)
     shards._source = Source(None, None, "image", "label", tuple(steps))
     return shards
 
 
-def _pictures(paths: list[str], label_func: Callable[[str], Any] | None) -> Any:
+def _pictures(paths: list[str], labels_of: Callable[[list[str]], Any]) -> Any:
     import pyarrow
 
-    files = _native.find_files(paths, _IMAGES)
-    folders = sorted({str(Path(file).parent) for file in files})
-    if label_func is not None:
-        labels = [label_func(file) for file in files]
-    else:
-        labels = [folders.index(str(Path(file).parent)) for file in files]
-    table = {"image": [_bytes(file) for file in files], "label": labels, "path": files}
-    if label_func is None and len(folders) < 2:
-        del table["label"]
-    return pyarrow.table(table)
-
-
-def _bytes(file: str) -> bytes:
-    if "://" in file:
-        raise DataError(
-            f"{file}: single images are read from disks alone: copy them, or put them into Parquet"
-        )
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror or error}") from None
+    table = pyarrow.table(_native.read_files(paths, _IMAGES))
+    files = table["path"].to_pylist()
+    found = labels_of(files)
+    columns = {"image": table["bytes"], "label": found, "path": table["path"]}
+    return pyarrow.table({name: column for name, column in columns.items() if column is not None})
 
 
 def _paths(path: Paths) -> list[str]:

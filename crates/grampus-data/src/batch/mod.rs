@@ -3,7 +3,10 @@
 mod buffer;
 mod output;
 mod pack;
+mod step;
+mod values;
 
 pub use buffer::{Buffer, Spare};
-pub use output::{Kind, Output};
+pub use output::{Column, Kind, Output};
 pub use pack::{Bad, Images, Matrix, Packed, Stored, pack};
+pub use step::{Classes, Pad, Step};

@@ -1,10 +1,14 @@
 //! What rows become.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use super::step::Step;
 use crate::image::Pipeline;
 
 /// One input or target of a model: some columns of numbers side by side, or one of images.
@@ -19,9 +23,9 @@ use crate::image::Pipeline;
 #[serde(deny_unknown_fields)]
 pub struct Output {
     /// Columns of numbers; one of lists, all of one length, makes as many.
-    pub columns: Vec<String>,
-    /// What the numbers become; by default 64-bit floats become 32-bit ones and whole numbers 64-bit ones, and the first
-    /// column decides for all.
+    pub columns: Vec<Column>,
+    /// What the numbers become; by default floats become 32-bit ones and whole numbers 64-bit ones, and columns of several
+    /// kinds that which holds all of them.
     #[serde(default)]
     pub kind: Option<Kind>,
     /// What is done with the images of the one column, which holds their files' bytes.
@@ -31,12 +35,69 @@ pub struct Output {
 
 impl Output {
     /// Columns side by side.
-    pub fn new<Name: Into<String>>(columns: impl IntoIterator<Item = Name>, kind: Option<Kind>) -> Self {
+    pub fn new<One: Into<Column>>(columns: impl IntoIterator<Item = One>, kind: Option<Kind>) -> Self {
         Self {
             columns: columns.into_iter().map(Into::into).collect(),
             kind,
             images: None,
         }
+    }
+}
+
+/// A column of a table, and what is done with its values. In JSON, where nothing is done, its name is enough.
+///
+/// ```
+/// use grampus_data::batch::{Column, Step};
+/// let plain: Column = serde_json::from_str(r#""age""#)?;
+/// assert_eq!(plain, Column::from("age"));
+/// let cut: Column = serde_json::from_str(r#"{"name": "age", "step": {"scale": {"by": 0.01, "offset": 0}}}"#)?;
+/// assert_eq!(cut.step, Some(Step::Scale { by: 0.01, offset: 0.0 }));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// What is done with its values; without it they only become the numbers that the output is of.
+    pub step: Option<Step>,
+}
+
+impl<Name: Into<String>> From<Name> for Column {
+    fn from(name: Name) -> Self {
+        Self {
+            name: name.into(),
+            step: None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Column {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Whole {
+            name: String,
+            step: Option<Step>,
+        }
+        struct Either;
+        // An untagged enum would do, and could not say what is wrong.
+        impl<'de> Visitor<'de> for Either {
+            type Value = Column;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("the name of a column, or a name and a step")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Column, E> {
+                Ok(Column::from(name))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Column, A::Error> {
+                let Whole { name, step } = Whole::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Column { name, step })
+            }
+        }
+        from.deserialize_any(Either)
     }
 }
 
@@ -70,6 +131,22 @@ impl Kind {
             Self::I16 => 2,
             Self::F32 | Self::I32 => 4,
             Self::F64 | Self::I64 => 8,
+        }
+    }
+
+    /// That which holds numbers of both, as far as models care: a float beside whole numbers makes all floats.
+    ///
+    /// ```
+    /// use grampus_data::batch::Kind;
+    /// assert_eq!(Kind::I64.common(Kind::F32), Kind::F32);
+    /// assert_eq!(Kind::Bool.common(Kind::U8), Kind::I64);
+    /// ```
+    pub fn common(self, other: Self) -> Self {
+        match (self, other) {
+            _ if self == other => self,
+            (Self::F64, _) | (_, Self::F64) => Self::F64,
+            (Self::F32, _) | (_, Self::F32) => Self::F32,
+            _ => Self::I64,
         }
     }
 

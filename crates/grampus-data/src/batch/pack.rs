@@ -7,15 +7,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, LargeBinaryArray, RecordBatch};
-use arrow::buffer::NullBuffer;
-use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     ToByteSlice, UInt8Type,
 };
 use bytes::Bytes;
 
-use super::output::{Kind, Output};
+use super::output::{Column, Kind, Output};
+use super::step::Step;
+use super::values::{BadRows, Values, not_numbers, numbers};
 use crate::image::{self, Decoder, Limits, Pipeline};
 use crate::{DataError, Place};
 
@@ -100,7 +101,7 @@ pub struct Bad {
 /// Turns a block of rows over; `place` is where they come from. A row that has no number where one is needed is an error, or
 /// `skip` lists it.
 pub fn pack(rows: &RecordBatch, outputs: &[Output], place: &Place, skip: bool) -> Result<Packed, DataError> {
-    let mut bad = Vec::new();
+    let mut bad = BadRows::new();
     let mut stored = Vec::with_capacity(outputs.len());
     for output in outputs {
         stored.push(match &output.images {
@@ -111,7 +112,7 @@ pub fn pack(rows: &RecordBatch, outputs: &[Output], place: &Place, skip: bool) -
             }
         });
     }
-    bad.sort_by_key(|found: &(usize, DataError)| found.0);
+    bad.sort_by_key(|found| found.0);
     bad.dedup_by_key(|found| found.0);
     if !skip && !bad.is_empty() {
         return Err(bad.swap_remove(0).1);
@@ -133,13 +134,11 @@ fn images(
     output: &Output,
     pipeline: &Arc<Pipeline>,
     place: &Place,
-    bad: &mut Vec<(usize, DataError)>,
+    bad: &mut BadRows,
 ) -> Result<Images, DataError> {
-    let [name] = output.columns.as_slice() else {
-        return Err(DataError::option(
-            "columns",
-            "images come from one column: name one",
-        ));
+    let [Column { name, step: None }] = output.columns.as_slice() else {
+        let why = "images come from one column, which has steps of its own: name one";
+        return Err(DataError::option("columns", why));
     };
     let array = column(rows, name)?;
     let here = place.clone().column(name);
@@ -173,45 +172,47 @@ fn images(
     })
 }
 
-/// A column of an output: numbers of one kind, equally many for each row.
-struct Column {
-    kind: Kind,
-    shape: Vec<usize>,
-    values: ArrayRef,
-}
-
-impl Column {
-    fn width(&self) -> usize {
-        self.shape.iter().product()
-    }
-}
-
 fn columns(
     rows: &RecordBatch,
     output: &Output,
     place: &Place,
-    bad: &mut Vec<(usize, DataError)>,
-) -> Result<Vec<Column>, DataError> {
+    bad: &mut BadRows,
+) -> Result<Vec<Values>, DataError> {
     let mut kind = output.kind;
-    let mut found = Vec::with_capacity(output.columns.len());
-    for name in &output.columns {
-        let array = column(rows, name)?;
-        let here = place.clone().column(name);
-        let wanted = match kind.or_else(|| Kind::of(array.data_type())) {
-            Some(kind) => kind,
-            None => return Err(not_numbers(here, array.data_type())),
-        };
-        kind = Some(wanted);
-        found.push(numbers(array, wanted, &here, bad)?);
+    let mut wanted = Vec::with_capacity(output.columns.len());
+    for one in &output.columns {
+        let array = column(rows, &one.name)?;
+        let here = place.clone().column(&one.name);
+        if output.kind.is_none() {
+            let own = match &one.step {
+                Some(step) => step.kind(array.data_type()),
+                None => Kind::of(array.data_type()),
+            };
+            let own = own.ok_or_else(|| not_numbers(here.clone(), array.data_type()))?;
+            kind = Some(kind.map_or(own, |kind| kind.common(own)));
+        }
+        wanted.push((one, array, here));
     }
-    if found.len() > 1
-        && let Some(list) = found.iter().position(|column| !column.shape.is_empty())
-    {
-        return Err(DataError::WrongValue {
-            place: place.clone().column(&output.columns[list]),
-            why: "it holds lists, which do not stand side by side with other columns: give it an output of its own"
-                .to_owned(),
-        });
+    let kind = kind.unwrap_or(Kind::F32);
+    let mut found = Vec::with_capacity(wanted.len());
+    for (one, array, here) in &wanted {
+        let values = match &one.step {
+            Some(step) => step.apply(array, kind, here, bad)?,
+            None => numbers(array, kind, here, bad)?,
+        };
+        let stands_beside = match &one.step {
+            Some(Step::OneHot { .. }) => values.shape.len() == 1,
+            _ => values.shape.is_empty(),
+        };
+        if wanted.len() > 1 && !stands_beside {
+            return Err(DataError::WrongValue {
+                place: here.clone(),
+                why: "it holds lists, which do not stand side by side with other columns: give it an output \
+                      of its own"
+                    .to_owned(),
+            });
+        }
+        found.push(values);
     }
     Ok(found)
 }
@@ -221,142 +222,7 @@ fn column<'a>(rows: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, DataErr
         .ok_or_else(|| DataError::no_column(name, rows.schema().fields().iter().map(|field| field.name())))
 }
 
-fn not_numbers(place: Place, found: &DataType) -> DataError {
-    let found = match found {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".to_owned(),
-        DataType::Dictionary(_, values) => return not_numbers(place, values),
-        other => other.to_string(),
-    };
-    DataError::NotNumbers { place, found }
-}
-
-/// The numbers of a column, and the rows that lack some.
-fn numbers(
-    array: &ArrayRef,
-    kind: Kind,
-    place: &Place,
-    bad: &mut Vec<(usize, DataError)>,
-) -> Result<Column, DataError> {
-    let rows = array.len();
-    let (leaf, shape) = flattened(array, place, bad)?;
-    if Kind::of(leaf.data_type()).is_none() && !leaf.data_type().is_numeric() {
-        return Err(not_numbers(place.clone(), leaf.data_type()));
-    }
-    let safe = CastOptions {
-        safe: true,
-        ..CastOptions::default()
-    };
-    let values = cast_with_options(&leaf, &arrow_type(kind), &safe)
-        .map_err(|_| not_numbers(place.clone(), leaf.data_type()))?;
-    if let Some(nulls) = values.logical_nulls().filter(|nulls| nulls.null_count() > 0) {
-        let width = values.len().checked_div(rows).unwrap_or(1).max(1);
-        note_missing(&nulls, leaf.as_ref(), width, kind, place, bad);
-    }
-    Ok(Column { kind, shape, values })
-}
-
-fn note_missing(
-    nulls: &NullBuffer,
-    before: &dyn Array,
-    width: usize,
-    kind: Kind,
-    place: &Place,
-    bad: &mut Vec<(usize, DataError)>,
-) {
-    let mut last = None;
-    for at in (0..nulls.len()).filter(|&at| nulls.is_null(at)) {
-        let row = at / width;
-        // A row of a list is bad once, however much of it is.
-        if last == Some(row) {
-            continue;
-        }
-        last = Some(row);
-        let here = place.clone().row(row as u64);
-        let error = match before.is_null(at) {
-            true => DataError::Null { place: here },
-            false => DataError::WrongValue {
-                place: here,
-                why: format!("its value does not fit into {kind:?}: choose another type").to_lowercase(),
-            },
-        };
-        bad.push((row, error));
-    }
-}
-
-/// The values within lists, and how many there are along each axis.
-fn flattened(
-    array: &ArrayRef,
-    place: &Place,
-    bad: &mut Vec<(usize, DataError)>,
-) -> Result<(ArrayRef, Vec<usize>), DataError> {
-    let (values, length) = match array.data_type() {
-        DataType::FixedSizeList(_, length) => {
-            let list = array.as_fixed_size_list();
-            let length = *length as usize;
-            let first = list.value_offset_at(0);
-            (list.values().slice(first, array.len() * length), length)
-        }
-        DataType::List(_) => {
-            let list = array.as_list::<i32>();
-            let length = common_length(list.offsets(), array.as_ref(), place)?;
-            let (first, end) = (list.offsets()[0] as usize, list.offsets()[array.len()] as usize);
-            (list.values().slice(first, end - first), length)
-        }
-        DataType::LargeList(_) => {
-            let list = array.as_list::<i64>();
-            let length = common_length(list.offsets(), array.as_ref(), place)?;
-            let (first, end) = (list.offsets()[0] as usize, list.offsets()[array.len()] as usize);
-            (list.values().slice(first, end - first), length)
-        }
-        _ => return Ok((array.clone(), Vec::new())),
-    };
-    if let Some(nulls) = array.logical_nulls() {
-        for row in (0..array.len()).filter(|&row| nulls.is_null(row)) {
-            let here = place.clone().row(row as u64);
-            bad.push((row, DataError::Null { place: here }));
-        }
-    }
-    let (leaf, mut shape) = flattened(&values, place, bad)?;
-    shape.insert(0, length);
-    Ok((leaf, shape))
-}
-
-/// The length of all lists; a missing one has none, and cannot be skipped where it takes no room.
-fn common_length<O: Copy + Into<i64>>(
-    offsets: &[O],
-    array: &dyn Array,
-    place: &Place,
-) -> Result<usize, DataError> {
-    let length = |row: usize| offsets[row + 1].into() - offsets[row].into();
-    let Some(first) = (0..array.len()).next().map(length) else {
-        return Ok(0);
-    };
-    match (0..array.len()).find(|&row| length(row) != first) {
-        None => Ok(first as usize),
-        Some(row) => Err(DataError::WrongValue {
-            place: place.clone().row(row as u64),
-            why: format!(
-                "a list of {} values, where the first row has {first}: pad them to one length",
-                length(row)
-            ),
-        }),
-    }
-}
-
-fn arrow_type(kind: Kind) -> DataType {
-    match kind {
-        Kind::F32 => DataType::Float32,
-        Kind::F64 => DataType::Float64,
-        Kind::I8 => DataType::Int8,
-        Kind::I16 => DataType::Int16,
-        Kind::I32 => DataType::Int32,
-        Kind::I64 => DataType::Int64,
-        Kind::U8 => DataType::UInt8,
-        Kind::Bool => DataType::Boolean,
-    }
-}
-
-fn turned(rows: usize, columns: &[Column]) -> Matrix {
+fn turned(rows: usize, columns: &[Values]) -> Matrix {
     let kind = columns.first().map_or(Kind::F32, |column| column.kind);
     let data = match kind {
         Kind::F32 => interleaved::<Float32Type>(rows, columns),
@@ -370,42 +236,52 @@ fn turned(rows: usize, columns: &[Column]) -> Matrix {
     };
     let shape = match columns {
         [only] => only.shape.clone(),
-        several => vec![several.len()],
+        several => vec![several.iter().map(Values::width).sum()],
     };
     Matrix { kind, shape, data }
 }
 
-fn interleaved<T: ArrowPrimitiveType>(rows: usize, columns: &[Column]) -> Bytes
+fn interleaved<T: ArrowPrimitiveType>(rows: usize, columns: &[Values]) -> Bytes
 where
     T::Native: Send + 'static,
 {
-    let values: Vec<&[T::Native]> = columns
+    let values: Vec<(&[T::Native], usize)> = columns
         .iter()
-        .map(|column| column.values.as_primitive::<T>().values().as_ref())
+        .map(|column| (column.array.as_primitive::<T>().values().as_ref(), column.width()))
         .collect();
-    if let [only] = values.as_slice() {
+    if let [(only, _)] = values.as_slice() {
         return bytes_of(only.to_vec());
     }
-    let width = values.len();
+    let width: usize = values.iter().map(|(_, own)| own).sum();
     let mut out = vec![T::Native::default(); rows * width];
     for start in (0..rows).step_by(TILE) {
         let tile: Range<usize> = start..rows.min(start + TILE);
         let room = &mut out[start * width..tile.end * width];
-        for (at, column) in values.iter().enumerate() {
-            for (row, value) in room.chunks_exact_mut(width).zip(&column[tile.clone()]) {
-                row[at] = *value;
+        let mut at = 0;
+        for &(column, own) in &values {
+            let column = &column[tile.start * own..tile.end * own];
+            // A copy of unknown length costs more than the one value that most columns have.
+            if own == 1 {
+                for (row, value) in room.chunks_exact_mut(width).zip(column) {
+                    row[at] = *value;
+                }
+            } else {
+                for (row, list) in room.chunks_exact_mut(width).zip(column.chunks_exact(own)) {
+                    row[at..at + own].copy_from_slice(list);
+                }
             }
+            at += own;
         }
     }
     bytes_of(out)
 }
 
-fn truths(rows: usize, columns: &[Column]) -> Bytes {
-    let width: usize = columns.iter().map(Column::width).sum();
+fn truths(rows: usize, columns: &[Values]) -> Bytes {
+    let width: usize = columns.iter().map(Values::width).sum();
     let mut out = vec![0_u8; rows * width];
     let mut first = 0;
     for column in columns {
-        let values = column.values.as_boolean().values();
+        let values = column.array.as_boolean().values();
         let own = column.width();
         for (at, value) in values.iter().enumerate() {
             out[at / own * width + first + at % own] = u8::from(value);
@@ -471,6 +347,9 @@ mod tests {
         let found = packed(&table, &["a", "b", "c"], None).unwrap();
         assert_eq!(found.outputs[0].form(), (Kind::F32, &[3][..]));
         assert_eq!(floats(&found), [1.0, 3.0, 1.0, 2.0, 4.0, 0.0]);
+        // No order of the columns loses what is behind the point.
+        let turned = packed(&table, &["b", "a"], None).unwrap();
+        assert_eq!(floats(&turned), [3.0, 1.0, 4.0, 2.0]);
         let truth = packed(&table, &["c"], None).unwrap();
         assert_eq!(matrix(&truth).data[..], [1, 0]);
         let label = packed(&table, &["b"], None).unwrap();

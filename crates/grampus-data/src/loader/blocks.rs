@@ -116,7 +116,8 @@ pub struct Stream {
 impl Stream {
     /// The columns that the outputs need; rows that cannot be used are errors, or left out.
     pub fn new(dataset: Dataset, outputs: Vec<Output>, skip: bool) -> Self {
-        let mut columns: Vec<String> = outputs.iter().flat_map(|output| output.columns.clone()).collect();
+        let columns = outputs.iter().flat_map(|output| &output.columns);
+        let mut columns: Vec<String> = columns.map(|column| column.name.clone()).collect();
         columns.sort_unstable();
         columns.dedup();
         Self {

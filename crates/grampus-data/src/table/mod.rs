@@ -1,6 +1,7 @@
 //! Tables: columns with names and types, rows in the order of the input.
 
 pub mod csv;
+pub mod files;
 pub mod ipc;
 pub mod json;
 pub mod parquet;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use grampus_data::DataError;
 use grampus_data::source::{File, find};
 use grampus_data::table::csv::{self, CsvOptions};
+use grampus_data::table::files;
 use grampus_data::table::json;
 use grampus_data::table::parquet::{self, Dataset};
 use pyo3::prelude::*;
@@ -16,6 +17,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ParquetDataset>()?;
     module.add_function(wrap_pyfunction!(find_files, module)?)?;
     module.add_function(wrap_pyfunction!(read_csv, module)?)?;
+    module.add_function(wrap_pyfunction!(read_files, module)?)?;
     module.add_function(wrap_pyfunction!(read_json, module)?)?;
     module.add_function(wrap_pyfunction!(read_parquet, module)?)?;
     module.add_function(wrap_pyfunction!(join_parquet, module)?)?;
@@ -28,6 +30,13 @@ fn find_files(py: Python<'_>, patterns: Vec<String>, extensions: Vec<String>) ->
     let extensions: Vec<&str> = extensions.iter().map(String::as_str).collect();
     let files = detached(py, || find(&patterns, &extensions))?;
     Ok(files.iter().map(|file| file.name().to_owned()).collect())
+}
+
+/// Reads whole files: a row for each, with its `path` and its `bytes`.
+#[pyfunction]
+fn read_files(py: Python<'_>, patterns: Vec<String>, extensions: Vec<String>) -> PyResult<Table> {
+    let extensions: Vec<&str> = extensions.iter().map(String::as_str).collect();
+    detached(py, || files::read(&find(&patterns, &extensions)?)).map(Table)
 }
 
 /// Reads CSV files; the options are those of pandas, as JSON.
