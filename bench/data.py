@@ -5,7 +5,9 @@ its imports not counted; contenders take turns, after one round that is not coun
 median.
 
 images: JPEG in Parquet to shuffled, normalised batches. table: a Parquet table of 35 columns of numbers to
-shuffled batches. csv: the same table as CSV into memory.
+shuffled batches. csv: the same table as CSV into memory. first: the first batch of 1,000 Parquet files.
+memory: what `fit` takes beside what its processes had before, seen from outside, with the table kept and
+streamed.
 """
 
 import argparse
@@ -56,12 +58,50 @@ def csv(options: argparse.Namespace) -> list[Contender]:
     ]
 
 
+def first(options: argparse.Namespace) -> None:
+    """Print how long the first batch of many files takes."""
+    make_files(Path(options.scratch) / "files")
+    ours = Contender(
+        "grampus", script("first_batch.py", str(Path(options.scratch) / "files" / "*.parquet")), "grampus"
+    )
+    print("\nfirst batch of 1,000 Parquet files, shuffled: running")
+    runs = interleaved([ours], options.rounds, lambda _, output: figures_in(output))["grampus"]
+    seconds = statistics.median(run["seconds"] for run in runs)
+    print(f"  {seconds:.3f} s  < 0.5 {'met' if seconds < 0.5 else 'missed'}")
+
+
+def memory(options: argparse.Namespace) -> None:
+    """Print what `fit` takes of memory."""
+    path = make_table(Path(options.scratch), options.rows * 3 // 2, "large")
+    print(f"\nmemory of fit, MB beside what was there before: running ({path.name})")
+    print(f"  {'':24}{'at most':>9}{'file':>8}{'packed':>8}{'windows':>9}")
+    for name, procs, window in [
+        ("kept, 1 worker", 1, None),
+        ("kept, 2 workers", 2, None),
+        ("streamed, 1 worker", 1, 8),
+        ("streamed, 2 workers", 2, 8),
+    ]:
+        asked = ["--procs", str(procs), *(["--window", str(window)] if window else [])]
+        ours = Contender(name, script("fit_memory.py", str(path), *asked), "grampus")
+        runs = interleaved([ours], options.rounds, lambda _, output: figures_in(output))[name]
+        middle = {what: statistics.median(run[what] for run in runs) for what in runs[0]}
+        limit, asked_for = (1.3, "window") if window else (1.2, "file")
+        ratio = middle["more"] / middle[asked_for]
+        costs = "".join(
+            f"{middle[what] / 1e6:{width},.0f}"
+            for what, width in [("more", 9), ("file", 8), ("packed", 8), ("window", 9)]
+        )
+        words = f"{ratio:.2f} of the {'windows' if window else 'file'}"
+        print(f"  {name:24}{costs}  {words}  ≤ {limit} {'met' if ratio <= limit else 'missed'}")
+
+
 # Which figure counts: images are decoded by as many threads as one likes, so the work is what is compared.
-SECTIONS = {"images": (images, "cpu"), "table": (table, "seconds"), "csv": (csv, "seconds")}
+COMPARED = {"images": (images, "cpu"), "table": (table, "seconds"), "csv": (csv, "seconds")}
+ALONE = {"first": first, "memory": memory}
 
 
 def compare(name: str, options: argparse.Namespace) -> dict:
-    make, counts = SECTIONS[name]
+    make, counts = COMPARED[name]
     contenders = make(options)
     print(f"\n{name}, by {'CPU seconds' if counts == 'cpu' else 'seconds'}: running")
     taken = interleaved(contenders, options.rounds, lambda _, output: figures_in(output))
@@ -87,21 +127,40 @@ def compare(name: str, options: argparse.Namespace) -> dict:
     return taken
 
 
-def make_table(folder: Path, rows: int, also_csv: bool) -> None:
-    """Write the table, once: 34 features of which 8 are whole numbers, and a label."""
+def make_table(folder: Path, rows: int, name: str = "table") -> Path:
+    """Write a table, once: 34 features of which 8 are whole numbers, and a label."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.csv
     import pyarrow.parquet as pq
 
-    if not (folder / "table.parquet").exists():
+    path = folder / f"{name}.parquet"
+    if not path.exists():
         draw = np.random.default_rng(1)
         columns = {f"f{at}": draw.normal(size=rows).round(6) for at in range(26)}
         columns |= {f"i{at}": draw.integers(0, 1000, rows) for at in range(8)}
         columns["label"] = draw.integers(0, 2, rows)
-        pq.write_table(pa.table(columns), folder / "table.parquet", row_group_size=100_000)
-    if also_csv and not (folder / "table.csv").exists():
+        pq.write_table(pa.table(columns), path, row_group_size=100_000)
+    return path
+
+
+def make_csv(folder: Path) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    if not (folder / "table.csv").exists():
         pyarrow.csv.write_csv(pq.read_table(folder / "table.parquet"), folder / "table.csv")
+
+
+def make_files(folder: Path) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(exist_ok=True)
+    draw = np.random.default_rng(1)
+    for number in range(1000):
+        columns = {"a": draw.normal(size=1000), "b": draw.normal(size=1000), "y": draw.integers(0, 2, 1000)}
+        pq.write_table(pa.table(columns), folder / f"{number:04}.parquet")
 
 
 def main() -> int:
@@ -114,9 +173,15 @@ def main() -> int:
     parser.add_argument(
         "--scratch", metavar="DIR", help="where the table is written, and kept (a temporary folder)"
     )
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[*COMPARED, *ALONE],
+        metavar="SECTION",
+        help=", ".join([*COMPARED, *ALONE]),
+    )
     options = parser.parse_args()
-    names = options.only or list(SECTIONS)
+    names = options.only or [*COMPARED, *ALONE]
     if "images" in names and options.images is None:
         print("images: left out, --images names no folder")
         names = [name for name in names if name != "images"]
@@ -124,9 +189,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         options.scratch = options.scratch or scratch
         if {"table", "csv"} & set(names):
-            make_table(Path(options.scratch), options.rows, "csv" in names)
+            make_table(Path(options.scratch), options.rows)
+        if "csv" in names:
+            make_csv(Path(options.scratch))
         for name in names:
-            compare(name, options)
+            if name in COMPARED:
+                compare(name, options)
+            else:
+                ALONE[name](options)
     return 0
 
 

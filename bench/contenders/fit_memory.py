@@ -33,7 +33,7 @@ def family(root):
 
 
 def taken(root, without):
-    """Return bytes: private memory of the family, and shared memory of the machine, which has no other user."""
+    """Return bytes: private memory of the family, and all shared memory of the machine."""
     total = 0
     for pid in family(root) - {without}:
         try:
@@ -41,8 +41,9 @@ def taken(root, without):
         except OSError:
             continue
         total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
-    shared = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("Shmem:"))
-    return 1024 * (total + int(shared.split()[1]))
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    shared = next(int(line.split()[1]) for line in lines if line.startswith("Shmem:"))
+    return 1024 * (total + shared)
 
 
 def watch(root, told):
@@ -92,9 +93,10 @@ def main():
     ours.send(None)
     row = 4 * (len(names) - 1) + 8
     group = footer.num_rows // footer.num_row_groups
+    sizes = [Path(options.path).stat().st_size, footer.num_rows * row]
     # Each worker keeps the window that is read and the next one, and batches that are ready.
     window = options.procs * 2 * (options.window or 0) * group * row + 16 * BATCH * row
-    figures = {"before": before, "more": most - before, "rows": footer.num_rows * row, "window": window}
+    figures = {"more": most - before, "file": sizes[0], "packed": sizes[1], "window": window}
     print(json.dumps(figures), flush=True)
 
 

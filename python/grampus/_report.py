@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,3 +42,11 @@ def send(body: bytes) -> None:
     present = _present
     if present is not None and present.process == os.getpid():
         present.agent.report(present.task, body)
+
+
+def note(text: str) -> None:
+    """Warn the user, from whichever worker.
+
+    >>> note("nobody reads this")
+    """
+    send(json.dumps({"kind": "note", "text": text}).encode())

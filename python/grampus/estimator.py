@@ -23,7 +23,7 @@ from grampus._training.options import (
     run_folder,
     saving,
 )
-from grampus._training.show import Show
+from grampus._training.show import Show, hear
 from grampus.history import History
 from grampus.shards import feeding
 from grampus.shards.batches import Rows
@@ -265,6 +265,8 @@ class Estimator:
                 workers write while they predict, so that rows beyond memory can be predicted.
         """
         shards = feeding.shards_of(data)
+        if shards is not None and shards._skip:
+            shards = shards._again(skip=False)
         if out is not None:
             return self._write(shards, check_size(batch_size, "batch_size"), feature_cols, out)
         answers = self._pass(
@@ -302,7 +304,7 @@ class Estimator:
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
         job = Pass(self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols))
-        return cluster._call(function, (job,), {}, min(workers, layout.lanes), None)
+        return cluster._call(function, (job,), {}, min(workers, layout.lanes), hear)
 
     # The model
 

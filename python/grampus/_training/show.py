@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from grampus.callbacks import Logger
 
 
+def hear(rank: int, body: bytes) -> None:  # noqa: ARG001 - reports come with it
+    """Warn the user of what a worker notes."""
+    _event(body)
+
+
+def _event(body: bytes) -> dict[str, Any]:
+    event: dict[str, Any] = json.loads(body)
+    if event["kind"] == "note":
+        warnings.warn(event["text"], RuntimeWarning, stacklevel=3)
+    return event
+
+
 class Show:
     """Hands the events of a run to its loggers; progress and TensorBoard are among them unless given."""
 
@@ -33,10 +45,7 @@ class Show:
 
     def report(self, rank: int, body: bytes) -> None:  # noqa: ARG002 - what is told names its rank where it matters
         """Take what a worker reports."""
-        event: dict[str, Any] = json.loads(body)
-        if event["kind"] == "note":
-            warnings.warn(event["text"], RuntimeWarning, stacklevel=2)
-        self._listeners.event(event)
+        self._listeners.event(_event(body))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None

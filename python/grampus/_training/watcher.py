@@ -96,7 +96,7 @@ class Watcher:
         )
         size, lanes = self._feed.batch_size, job.layout.lanes
         if self._leads and size < lanes:
-            self._note(f"batch_size={size} leaves some of the {lanes} lanes without rows: they wait")
+            _report.note(f"batch_size={size} leaves some of the {lanes} lanes without rows: they wait")
         self._call("on_run_begin")
 
     def _go_on(self, told: dict[str, Any]) -> None:
@@ -237,10 +237,6 @@ class Watcher:
         if self._leads:
             _report.send(json.dumps(event).encode())
 
-    def _note(self, text: str) -> None:
-        """Warn the user, whichever worker this is."""
-        _report.send(json.dumps({"kind": "note", "text": text}).encode())
-
     def _call(self, hook: str) -> None:
         if self._leads:
             for callback in self.callbacks:
@@ -270,7 +266,7 @@ class Watcher:
                 raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
             # One bad step spoils the weights, and so all steps after it.
             if self._odd_epoch != epoch:
-                self._note(text)
+                _report.note(text)
         if odd:
             self._odd_epoch = epoch
         if not odd and self._job.stop_on_nan and self._group.size == 1:

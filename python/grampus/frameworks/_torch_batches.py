@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import data as torch_data
 
-from grampus import _native
+from grampus import _native, _report
 from grampus._training.feed import Ask, Places
 from grampus.frameworks._torch_data import Arrays, size_of
 from grampus.shards.batches import Rows, batches
+from grampus.shards.feeding import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -129,7 +130,13 @@ class LoaderSource:
             if found is None:
                 return
             arrays, _, skipped = found
-            yield self._rows.wanted.filled([torch.from_numpy(array) for array in arrays]), skipped
+            yield self._rows.wanted.filled([_tensor(array) for array in arrays]), skipped
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    """The same memory; where there is a GPU, memory that it reads by itself while the model works."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory() if torch.cuda.is_available() else tensor
 
 
 class ArraySource:
@@ -162,6 +169,8 @@ class LoadedTable:
         self._shuffled = shuffled
         self._epoch = 0
         self._counted = size_of if rows.skip else None
+        # What was said of rows that were left out: it is said once, not in each epoch.
+        self._told: set[str] = set()
 
     def places(self, epoch: int) -> Places:
         """All rows, each epoch."""
@@ -171,5 +180,10 @@ class LoadedTable:
     def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
         """Read batches of the places that are asked for."""
         places = ((ask.rows.start, ask.rows.stop) for ask in asks if isinstance(ask.rows, range))
-        for tree, _ in self._source.read(places, self._seed, self._epoch, self._shuffled):
+        found: dict[str, None] = {}
+        for tree, skipped in self._source.read(places, self._seed, self._epoch, self._shuffled):
+            found |= dict.fromkeys(why for why in skipped if why not in self._told)
             yield tree
+        if found:
+            self._told |= found.keys()
+            _report.note(left_out(list(found)))

@@ -63,6 +63,8 @@ class Shards:
         self._source: Source | None = None
         # Blocks that are shuffled among themselves where files are read each time.
         self._window: int | None = None
+        # Whether rows that a model cannot use are left out.
+        self._skip = False
         # Arrays of columns that models have read.
         self._packed: dict[str, Packed] = {}
 
@@ -136,8 +138,26 @@ class Shards:
                 "only Parquet files that nothing was done with can be streamed: begin with read_parquet"
             )
         streamed = Shards(None, self._make, count=self._count)
-        streamed._source, streamed._window = self._source, _whole(window, "window")
+        streamed._source, streamed._window, streamed._skip = (
+            self._source,
+            _whole(window, "window"),
+            self._skip,
+        )
         return streamed
+
+    def skip_bad_rows(self) -> Shards:
+        """Let models train on and be judged by the rows that they can use: a warning says which are left out.
+
+        Without it, a null, a text or a broken image where a number is needed is an error. The rows that are
+        left out leave holes: no other row moves to another batch. Predictions need every row, as before.
+        """
+        return self._again(skip=True)
+
+    def _again(self, skip: bool) -> Shards:
+        """The same shards, with or without rows that cannot be used."""
+        again = Shards(None, self._computed, count=self._count)
+        again._source, again._window, again._skip = self._source, self._window, skip
+        return again
 
     def to_torch(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from grampus.shards.collection import Shards
 
 _ON_ERROR = ("raise", "skip")
+# Rows that are named where several are left out.
+_SHOWN = 5
 
 
 def stacked(columns: Columns | None) -> Columns | None:
@@ -45,7 +48,7 @@ def rows_of(
         feature_cols = source.image_col
         label_cols = label_cols or _label(shards, source.label_col)
         images = images or source.steps
-    skip = on_error == "skip"
+    skip = on_error == "skip" or shards._skip
     if source is not None and source.paths is not None and shards._parts is None:
         return Rows(wanted(feature_cols, label_cols, images), None, source.paths, shards._window, skip)
     parts = shards._computed()
@@ -107,8 +110,21 @@ def shared_rows(shards: Shards, feature_cols: Columns | None, label_cols: Column
     # The next call with the same columns finds them packed.
     key = found.wanted.outputs
     if key not in shards._packed:
-        shards._packed[key] = found.pack()
+        shards._packed[key] = packed = found.pack()
+        if packed.bad:
+            warnings.warn(left_out([why for _, why in packed.bad]), RuntimeWarning, stacklevel=5)
     return shards._packed[key]
+
+
+def left_out(whys: Sequence[str]) -> str:
+    """Which rows a model does not get, in a sentence.
+
+    >>> left_out(["row 3 of a.csv, column 'x' is null"])
+    "1 row is left out: row 3 of a.csv, column 'x' is null"
+    """
+    many = f"{len(whys)} rows are" if len(whys) > 1 else "1 row is"
+    more = f"; and {len(whys) - _SHOWN} more" if len(whys) > _SHOWN else ""
+    return f"{many} left out: {'; '.join(whys[:_SHOWN])}{more}"
 
 
 def with_predictions(shards: Shards, columns: dict[str, Any]) -> Shards:

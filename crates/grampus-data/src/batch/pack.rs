@@ -3,25 +3,18 @@
 //! A batch of shuffled rows takes each row from another place. Taken from columns, every value would be a miss of the
 //! cache; taken from rows, one or two are. So a block of rows is turned over once, in order, and then read in any order.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, LargeBinaryArray, RecordBatch};
+use arrow::array::{Array, AsArray, LargeBinaryArray};
 use arrow::compute::cast;
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    ToByteSlice, UInt8Type,
-};
-use bytes::Bytes;
+use arrow::datatypes::DataType;
 
+use super::columns::Columns;
+use super::matrix::{Matrix, matrix};
 use super::output::{Column, Kind, Output};
-use super::step::Step;
-use super::values::{BadRows, Values, not_numbers, numbers};
+use super::values::BadRows;
 use crate::image::{self, Decoder, Limits, Pipeline};
 use crate::{DataError, Place};
-
-/// Rows that are turned over at once: what they take of all columns stays in the cache.
-const TILE: usize = 256;
 
 /// Rows of a block as a model takes them.
 #[derive(Clone, Debug)]
@@ -71,24 +64,6 @@ pub struct Images {
     pub files: LargeBinaryArray,
 }
 
-/// Numbers, row behind row.
-#[derive(Clone, Debug)]
-pub struct Matrix {
-    /// What its numbers are.
-    pub kind: Kind,
-    /// Numbers of a row along each axis.
-    pub shape: Vec<usize>,
-    /// The numbers.
-    pub data: Bytes,
-}
-
-impl Matrix {
-    /// Bytes of a row.
-    pub fn row_size(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.kind.size()
-    }
-}
-
 /// A row that must not be used, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bad {
@@ -100,16 +75,13 @@ pub struct Bad {
 
 /// Turns a block of rows over; `place` is where they come from. A row that has no number where one is needed is an error, or
 /// `skip` lists it.
-pub fn pack(rows: &RecordBatch, outputs: &[Output], place: &Place, skip: bool) -> Result<Packed, DataError> {
+pub fn pack(rows: &dyn Columns, outputs: &[Output], place: &Place, skip: bool) -> Result<Packed, DataError> {
     let mut bad = BadRows::new();
     let mut stored = Vec::with_capacity(outputs.len());
     for output in outputs {
         stored.push(match &output.images {
             Some(pipeline) => Stored::Images(images(rows, output, pipeline, place, &mut bad)?),
-            None => {
-                let columns = columns(rows, output, place, &mut bad)?;
-                Stored::Numbers(turned(rows.num_rows(), &columns))
-            }
+            None => Stored::Numbers(matrix(rows, output, place, &mut bad)?),
         });
     }
     bad.sort_by_key(|found| found.0);
@@ -122,7 +94,7 @@ pub fn pack(rows: &RecordBatch, outputs: &[Output], place: &Place, skip: bool) -
         why: error.to_string(),
     });
     Ok(Packed {
-        rows: rows.num_rows(),
+        rows: rows.rows(),
         outputs: stored,
         bad: bad.collect(),
         place: place.clone(),
@@ -130,7 +102,7 @@ pub fn pack(rows: &RecordBatch, outputs: &[Output], place: &Place, skip: bool) -
 }
 
 fn images(
-    rows: &RecordBatch,
+    rows: &dyn Columns,
     output: &Output,
     pipeline: &Arc<Pipeline>,
     place: &Place,
@@ -140,9 +112,9 @@ fn images(
         let why = "images come from one column, which has steps of its own: name one";
         return Err(DataError::option("columns", why));
     };
-    let array = column(rows, name)?;
+    let array = rows.column(name)?;
     let here = place.clone().column(name);
-    let files = cast(array, &DataType::LargeBinary).map_err(|_| DataError::WrongValue {
+    let files = cast(&array, &DataType::LargeBinary).map_err(|_| DataError::WrongValue {
         place: here.clone(),
         why: format!("it holds {}, not the bytes of image files", array.data_type()),
     })?;
@@ -172,142 +144,14 @@ fn images(
     })
 }
 
-fn columns(
-    rows: &RecordBatch,
-    output: &Output,
-    place: &Place,
-    bad: &mut BadRows,
-) -> Result<Vec<Values>, DataError> {
-    let mut kind = output.kind;
-    let mut wanted = Vec::with_capacity(output.columns.len());
-    for one in &output.columns {
-        let array = column(rows, &one.name)?;
-        let here = place.clone().column(&one.name);
-        if output.kind.is_none() {
-            let own = match &one.step {
-                Some(step) => step.kind(array.data_type()),
-                None => Kind::of(array.data_type()),
-            };
-            let own = own.ok_or_else(|| not_numbers(here.clone(), array.data_type()))?;
-            kind = Some(kind.map_or(own, |kind| kind.common(own)));
-        }
-        wanted.push((one, array, here));
-    }
-    let kind = kind.unwrap_or(Kind::F32);
-    let mut found = Vec::with_capacity(wanted.len());
-    for (one, array, here) in &wanted {
-        let values = match &one.step {
-            Some(step) => step.apply(array, kind, here, bad)?,
-            None => numbers(array, kind, here, bad)?,
-        };
-        let stands_beside = match &one.step {
-            Some(Step::OneHot { .. }) => values.shape.len() == 1,
-            _ => values.shape.is_empty(),
-        };
-        if wanted.len() > 1 && !stands_beside {
-            return Err(DataError::WrongValue {
-                place: here.clone(),
-                why: "it holds lists, which do not stand side by side with other columns: give it an output \
-                      of its own"
-                    .to_owned(),
-            });
-        }
-        found.push(values);
-    }
-    Ok(found)
-}
-
-fn column<'a>(rows: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, DataError> {
-    rows.column_by_name(name)
-        .ok_or_else(|| DataError::no_column(name, rows.schema().fields().iter().map(|field| field.name())))
-}
-
-fn turned(rows: usize, columns: &[Values]) -> Matrix {
-    let kind = columns.first().map_or(Kind::F32, |column| column.kind);
-    let data = match kind {
-        Kind::F32 => interleaved::<Float32Type>(rows, columns),
-        Kind::F64 => interleaved::<Float64Type>(rows, columns),
-        Kind::I8 => interleaved::<Int8Type>(rows, columns),
-        Kind::I16 => interleaved::<Int16Type>(rows, columns),
-        Kind::I32 => interleaved::<Int32Type>(rows, columns),
-        Kind::I64 => interleaved::<Int64Type>(rows, columns),
-        Kind::U8 => interleaved::<UInt8Type>(rows, columns),
-        Kind::Bool => truths(rows, columns),
-    };
-    let shape = match columns {
-        [only] => only.shape.clone(),
-        several => vec![several.iter().map(Values::width).sum()],
-    };
-    Matrix { kind, shape, data }
-}
-
-fn interleaved<T: ArrowPrimitiveType>(rows: usize, columns: &[Values]) -> Bytes
-where
-    T::Native: Send + 'static,
-{
-    let values: Vec<(&[T::Native], usize)> = columns
-        .iter()
-        .map(|column| (column.array.as_primitive::<T>().values().as_ref(), column.width()))
-        .collect();
-    if let [(only, _)] = values.as_slice() {
-        return bytes_of(only.to_vec());
-    }
-    let width: usize = values.iter().map(|(_, own)| own).sum();
-    let mut out = vec![T::Native::default(); rows * width];
-    for start in (0..rows).step_by(TILE) {
-        let tile: Range<usize> = start..rows.min(start + TILE);
-        let room = &mut out[start * width..tile.end * width];
-        let mut at = 0;
-        for &(column, own) in &values {
-            let column = &column[tile.start * own..tile.end * own];
-            // A copy of unknown length costs more than the one value that most columns have.
-            if own == 1 {
-                for (row, value) in room.chunks_exact_mut(width).zip(column) {
-                    row[at] = *value;
-                }
-            } else {
-                for (row, list) in room.chunks_exact_mut(width).zip(column.chunks_exact(own)) {
-                    row[at..at + own].copy_from_slice(list);
-                }
-            }
-            at += own;
-        }
-    }
-    bytes_of(out)
-}
-
-fn truths(rows: usize, columns: &[Values]) -> Bytes {
-    let width: usize = columns.iter().map(Values::width).sum();
-    let mut out = vec![0_u8; rows * width];
-    let mut first = 0;
-    for column in columns {
-        let values = column.array.as_boolean().values();
-        let own = column.width();
-        for (at, value) in values.iter().enumerate() {
-            out[at / own * width + first + at % own] = u8::from(value);
-        }
-        first += own;
-    }
-    Bytes::from(out)
-}
-
-/// Numbers as the bytes that they are, without a copy.
-fn bytes_of<N: arrow::datatypes::ArrowNativeType>(numbers: Vec<N>) -> Bytes {
-    struct Numbers<N>(Vec<N>);
-    impl<N: arrow::datatypes::ArrowNativeType> AsRef<[u8]> for Numbers<N> {
-        fn as_ref(&self) -> &[u8] {
-            self.0.to_byte_slice()
-        }
-    }
-    Bytes::from_owner(Numbers(numbers))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use arrow::array::{
-        BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray, StringArray,
+        ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
+        RecordBatch, StringArray,
     };
+    use arrow::datatypes::{Float64Type, Int64Type};
     use proptest::prelude::*;
 
     fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {

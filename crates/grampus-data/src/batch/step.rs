@@ -163,14 +163,13 @@ fn one_hot(
     }
     shape.push(count);
     Ok(Values {
-        kind: Kind::F32,
         shape,
         array: Arc::new(Float32Array::from(ones)),
     })
 }
 
 impl Classes {
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         match self {
             Self::Count(count) => count.get(),
             Self::Texts(texts) => texts.len(),

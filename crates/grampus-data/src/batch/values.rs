@@ -13,7 +13,6 @@ pub(super) type BadRows = Vec<(usize, DataError)>;
 
 /// Numbers of a column, row behind row.
 pub(super) struct Values {
-    pub kind: Kind,
     /// Numbers of a row along each axis.
     pub shape: Vec<usize>,
     pub array: ArrayRef,
@@ -54,7 +53,7 @@ pub(super) fn fitted(
     };
     let array = cast_with_options(leaf, &arrow_type(kind), &safe)
         .map_err(|_| not_numbers(place.clone(), leaf.data_type()))?;
-    let values = Values { kind, shape, array };
+    let values = Values { shape, array };
     if let Some(nulls) = values
         .array
         .logical_nulls()

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::batch::{Output, Packed, pack};
+use arrow::array::ArrayRef;
+use arrow::datatypes::SchemaRef;
+
+use crate::batch::{Columns, Output, Packed, pack};
 use crate::table::Table;
 use crate::table::parquet::Dataset;
 use crate::{DataError, Place, parallel};
@@ -130,20 +133,46 @@ impl Stream {
     }
 }
 
+/// A row group, whose columns are decoded one by one.
+struct Group<'a> {
+    dataset: &'a Dataset,
+    number: usize,
+}
+
+impl Columns for Group<'_> {
+    fn rows(&self) -> usize {
+        self.dataset.row_groups()[self.number].rows as usize
+    }
+
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(self.dataset.schema())
+    }
+
+    fn column(&self, name: &str) -> Result<ArrayRef, DataError> {
+        let table = self.dataset.read_group(self.number, Some(&[name.to_owned()]))?;
+        Ok(Arc::clone(table.whole()?.column(0)))
+    }
+}
+
 impl Blocks for Stream {
     fn sizes(&self) -> &[u64] {
         &self.sizes
     }
 
     fn read(&self, block: usize) -> Result<Arc<Packed>, DataError> {
-        let table = self.dataset.read_group(block, Some(&self.columns))?;
-        let packed = pack(
-            &table.whole()?,
-            &self.outputs,
-            &self.dataset.place(block),
-            self.skip,
-        )?;
-        Ok(Arc::new(packed))
+        let place = self.dataset.place(block);
+        let packed = if self.dataset.is_remote(block) {
+            // One request for all columns is faster than one for each.
+            let table = self.dataset.read_group(block, Some(&self.columns))?;
+            pack(&table.whole()?, &self.outputs, &place, self.skip)
+        } else {
+            let group = Group {
+                dataset: &self.dataset,
+                number: block,
+            };
+            pack(&group, &self.outputs, &place, self.skip)
+        };
+        packed.map(Arc::new)
     }
 
     fn held(&self) -> bool {

@@ -102,6 +102,11 @@ impl Dataset {
         Place::file(self.file_name(group.file)).row_group(group.index)
     }
 
+    /// Whether a row group is read over the network.
+    pub fn is_remote(&self, group: usize) -> bool {
+        self.files[self.groups[group].file].file.is_remote()
+    }
+
     /// Reads row groups, in parallel, into one table: all columns, or these, in this order.
     pub fn read(&self, groups: &[usize], columns: Option<&[String]>) -> Result<Table, DataError> {
         let (schema, indices) = self.project(columns)?;

@@ -1,0 +1,216 @@
+//! Columns of numbers, one value behind the other, to a matrix, one row behind the other.
+
+use arrow::array::AsArray;
+use arrow::compute::cast;
+use arrow::datatypes::{
+    ArrowNativeType, ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, ToByteSlice, UInt8Type,
+};
+use bytes::Bytes;
+use rustix::mm::{Advice, madvise};
+
+use super::columns::{Columns, no_column};
+use super::output::{Column, Kind, Output};
+use super::step::Step;
+use super::values::{BadRows, Values, not_numbers, numbers};
+use crate::{DataError, Place};
+
+/// Columns that are read before they are turned over: half a line of the cache in each row of 32-bit numbers.
+const TOGETHER: usize = 8;
+/// Rows that are turned over at once: what they take of these columns stays in the cache.
+const TILE: usize = 256;
+/// Memory that is worth large pages, which hold 2 MiB each.
+const LARGE: usize = 4 << 20;
+const PAGE: usize = 4096;
+
+/// Numbers, row behind row.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// What its numbers are.
+    pub kind: Kind,
+    /// Numbers of a row along each axis.
+    pub shape: Vec<usize>,
+    /// The numbers.
+    pub data: Bytes,
+}
+
+impl Matrix {
+    /// Bytes of a row.
+    pub fn row_size(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.kind.size()
+    }
+}
+
+/// The columns of an output side by side.
+pub(super) fn matrix(
+    rows: &dyn Columns,
+    output: &Output,
+    place: &Place,
+    bad: &mut BadRows,
+) -> Result<Matrix, DataError> {
+    let kind = kind_of(rows, output, place)?;
+    let mut source = Source {
+        rows,
+        output,
+        kind,
+        place,
+        bad,
+    };
+    match kind {
+        Kind::F32 => source.matrix::<Float32Type>(),
+        Kind::F64 => source.matrix::<Float64Type>(),
+        Kind::I8 => source.matrix::<Int8Type>(),
+        Kind::I16 => source.matrix::<Int16Type>(),
+        Kind::I32 => source.matrix::<Int32Type>(),
+        Kind::I64 => source.matrix::<Int64Type>(),
+        Kind::U8 | Kind::Bool => source.matrix::<UInt8Type>(),
+    }
+}
+
+/// The kind that is asked for, or the one that holds the numbers of all columns.
+fn kind_of(rows: &dyn Columns, output: &Output, place: &Place) -> Result<Kind, DataError> {
+    let schema = rows.schema();
+    let mut kind = output.kind;
+    for column in &output.columns {
+        let field = schema.field_with_name(&column.name);
+        let found = field.map_err(|_| no_column(&column.name, rows))?.data_type();
+        if output.kind.is_none() {
+            let own = match &column.step {
+                Some(step) => step.kind(found),
+                None => Kind::of(found),
+            };
+            let own = own.ok_or_else(|| not_numbers(place.clone().column(&column.name), found))?;
+            kind = Some(kind.map_or(own, |kind| kind.common(own)));
+        }
+    }
+    Ok(kind.unwrap_or(Kind::F32))
+}
+
+struct Source<'a> {
+    rows: &'a dyn Columns,
+    output: &'a Output,
+    kind: Kind,
+    place: &'a Place,
+    bad: &'a mut BadRows,
+}
+
+impl Source<'_> {
+    fn matrix<T: ArrowPrimitiveType>(&mut self) -> Result<Matrix, DataError>
+    where
+        T::Native: Send + 'static,
+    {
+        let kind = self.kind;
+        let columns = &self.output.columns;
+        if let [only] = columns.as_slice() {
+            let values = self.values(only)?;
+            let data = bytes_of(values.array.as_primitive::<T>().values().to_vec());
+            return Ok(Matrix {
+                kind,
+                shape: values.shape,
+                data,
+            });
+        }
+        let width: usize = columns.iter().map(width_beside).sum();
+        let mut out = vec![T::Native::default(); self.rows.rows() * width];
+        use_large_pages(&mut out);
+        let mut at = 0;
+        for some in columns.chunks(TOGETHER) {
+            let values = some.iter().map(|column| self.values_beside(column));
+            let values: Vec<Values> = values.collect::<Result<_, _>>()?;
+            turn_over::<T>(&values, &mut out, width, at);
+            at += values.iter().map(Values::width).sum::<usize>();
+        }
+        Ok(Matrix {
+            kind,
+            shape: vec![width],
+            data: bytes_of(out),
+        })
+    }
+
+    fn values(&mut self, column: &Column) -> Result<Values, DataError> {
+        let array = self.rows.column(&column.name)?;
+        let here = self.place.clone().column(&column.name);
+        let mut values = match &column.step {
+            Some(step) => step.apply(&array, self.kind, &here, self.bad)?,
+            None => numbers(&array, self.kind, &here, self.bad)?,
+        };
+        if self.kind == Kind::Bool {
+            values.array = cast(&values.array, &DataType::UInt8)?;
+        }
+        Ok(values)
+    }
+
+    fn values_beside(&mut self, column: &Column) -> Result<Values, DataError> {
+        let values = self.values(column)?;
+        match values.width() == width_beside(column) && values.shape.len() <= 1 {
+            true if values.shape.is_empty() || is_one_hot(column) => Ok(values),
+            _ => Err(DataError::WrongValue {
+                place: self.place.clone().column(&column.name),
+                why: "it holds lists, which do not stand side by side with other columns: give it an output \
+                      of its own"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
+fn is_one_hot(column: &Column) -> bool {
+    matches!(column.step, Some(Step::OneHot { .. }))
+}
+
+/// Numbers of a row of a column that stands beside others.
+fn width_beside(column: &Column) -> usize {
+    match &column.step {
+        Some(Step::OneHot { classes }) => classes.count(),
+        _ => 1,
+    }
+}
+
+/// Puts columns side by side into rows of a width, from a place of each row on.
+fn turn_over<T: ArrowPrimitiveType>(columns: &[Values], out: &mut [T::Native], width: usize, first: usize) {
+    for (tile, room) in out.chunks_mut(TILE * width.max(1)).enumerate() {
+        let (start, rows) = (tile * TILE, room.len() / width);
+        let mut at = first;
+        for column in columns {
+            let own = column.width();
+            let values = column.array.as_primitive::<T>().values();
+            let values = &values[start * own..(start + rows) * own];
+            // A copy of unknown length costs more than the one value that most columns have.
+            if own == 1 {
+                for (row, value) in room.chunks_exact_mut(width).zip(values) {
+                    row[at] = *value;
+                }
+            } else {
+                for (row, list) in room.chunks_exact_mut(width).zip(values.chunks_exact(own)) {
+                    row[at..at + own].copy_from_slice(list);
+                }
+            }
+            at += own;
+        }
+    }
+}
+
+/// Rows are read in any order, and a small page of memory is found again more slowly than what lies in it.
+fn use_large_pages<N>(numbers: &mut [N]) {
+    let bytes = size_of_val(numbers);
+    if bytes < LARGE {
+        return;
+    }
+    let start = numbers.as_mut_ptr().cast::<u8>();
+    let skipped = start.align_offset(PAGE);
+    let length = (bytes - skipped) / PAGE * PAGE;
+    // SAFETY: all of it lies within the numbers, and the advice changes nothing of what they are. Where it is not taken,
+    // pages stay small.
+    let _ = unsafe { madvise(start.add(skipped).cast(), length, Advice::LinuxHugepage) };
+}
+
+/// Numbers as the bytes that they are, without a copy.
+fn bytes_of<N: ArrowNativeType>(numbers: Vec<N>) -> Bytes {
+    struct Numbers<N>(Vec<N>);
+    impl<N: ArrowNativeType> AsRef<[u8]> for Numbers<N> {
+        fn as_ref(&self) -> &[u8] {
+            self.0.to_byte_slice()
+        }
+    }
+    Bytes::from_owner(Numbers(numbers))
+}
