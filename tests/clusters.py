@@ -8,7 +8,7 @@ import grampus as gp
 TORCH = ("numpy", "torch", "torch._dynamo")
 
 
-def one_cluster(workers, preload=TORCH):
+def one_cluster(workers, preload=TORCH, **settings):
     """In the place of `conftest.runtime`: workers start once, and what is left is looked for once."""
 
     @pytest.fixture(scope="module", autouse=True)
@@ -16,7 +16,7 @@ def one_cluster(workers, preload=TORCH):
         with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder:
             # Torch leaves a cache in the temporary folder; ours must stay empty.
             patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-            gp.init(workers=workers, preload=preload)
+            gp.init(workers=workers, preload=preload, **settings)
             yield folder
 
     return runtime

@@ -299,19 +299,19 @@ def test_bad_rows_are_left_out_and_named(tmp_path, window):
     pq.write_table(whole.set_column(1, "a", holes), tmp_path / "t.parquet", row_group_size=11)
     shards = gp.read_parquet(tmp_path / "t.parquet")
     shards = shards if window is None else shards.stream(window)
-    with pytest.raises(gp.DataError, match="column 'a' is null"):
+    with pytest.raises(gp.DataError, match='column "a" is null'):
         estimator().fit(shards, batch_size=8, **COLUMNS)
     digests = set()
     for workers in (1, 2, 3):
         model = estimator(workers)
-        with pytest.warns(RuntimeWarning, match=r"left out: .*t\.parquet, row group \d, row \d+, column 'a'"):
+        with pytest.warns(RuntimeWarning, match=r'left out: .*t\.parquet, row group \d, row \d+, column "a"'):
             history = model.fit(shards.skip_bad_rows(), epochs=2, batch_size=8, **COLUMNS)
         assert sum(worker["rows"] for worker in history.workers) == 2 * 37
         digests.add(model.digest())
     assert len(digests) == 1
     with pytest.warns(RuntimeWarning, match="left out"):
         assert model.evaluate(shards.skip_bad_rows(), **COLUMNS)["num_samples"] == 37
-    with pytest.raises(gp.DataError, match="column 'a' is null"):
+    with pytest.raises(gp.DataError, match='column "a" is null'):
         model.predict(shards.skip_bad_rows(), feature_cols=[["a", "b"]])
 
 

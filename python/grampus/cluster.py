@@ -166,11 +166,14 @@ class Cluster:
         kwargs: dict[str, Any],
         workers: int | None,
         on_report: Callable[[int, bytes], None] | None = None,
+        patient: bool = False,
     ) -> list[Any]:
         """Do the same, with `on_report` called here for what workers send by `_report.send`: rank and bytes.
 
         All reports are passed on before this returns, or raises what a worker raised. If `on_report` itself
         raises, the function is interrupted on every worker, and that exception is raised.
+
+        Where one worker is lost, those of a `patient` call are not interrupted: they notice by themselves.
         """
         native = self._running()
         world = self.workers if workers is None else _whole(workers, "workers")
@@ -182,7 +185,7 @@ class Cluster:
         task: _native.Task | None = None
         try:
             # No frame of a later traceback may hold on to the memory of the arguments: they get no name.
-            task = native.submit(world, _packed(function, args, kwargs))
+            task = native.submit(world, _packed(function, args, kwargs), patient)
             return self._results(native, self._wait(task, on_report))
         finally:
             if task is not None:

@@ -6,13 +6,15 @@ import copy
 import importlib
 import inspect
 import os
+import secrets
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native, session
 from grampus._figures import count
-from grampus._training import saved, worker, written
-from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Spec, Written
+from grampus._training import recovery, saved, worker, written
+from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Saving, Spec, Written
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
@@ -23,6 +25,7 @@ from grampus._training.options import (
     run_folder,
     saving,
 )
+from grampus._training.recovery import Losses
 from grampus._training.show import Show, hear
 from grampus.history import History
 from grampus.shards import feeding
@@ -161,8 +164,12 @@ class Estimator:
         checkpoint: Any = None,
         resume: bool | str = False,
         max_steps: int | None = None,
+        max_failures: int | None = 10,
     ) -> History:
         """Train, and return the history: one record an epoch.
+
+        A worker that is lost is replaced, and the run goes on from the last step that was done, with the very
+        weights that it would have had: see `docs/reliability.md`.
 
         Args:
             data: `{"x": …, "y": …}` of arrays or tensors, a Dataset, a DataLoader, or a function `f(config)`
@@ -175,28 +182,19 @@ class Estimator:
             checkpoint: a folder or `s3://…`, a trigger, or a `grampus.Checkpoint`.
             resume: go on from the newest checkpoint, if there is one; or a place to look for it.
             max_steps: end after so many steps.
+            max_failures: how many lost workers are made good; `None` for any number.
         """
-        cluster, workers = self._cluster()
-        layout = self._laid_out(cluster, workers)
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
-        model_dir = self._params["model_dir"]
-        where = saving(asked, model_dir)
-        found = self._found(resume, where, model_dir) if resume else None
-        if found is not None:
-            self._adopted(found)
-            layout = self._laid_out(cluster, workers)
-        elif where is not None and not resume:
-            saved.check_unused(where.url, self._at["step"])
-        folder = run_folder(model_dir)
-        validation = None
-        if validation_data is not None:
-            validation = self._data(validation_data, batch_size, feature_cols, label_cols, also=True)
+        where = saving(asked, self._params["model_dir"])
+        found = self._resumed(resume, where)
+        layout = self._laid_out(*self._cluster())
+        folder = run_folder(self._params["model_dir"])
         epochs_, end = ends(epochs)
         job = Fit(
             spec=self._spec(),
             layout=layout,
             data=self._data(data, batch_size, feature_cols, label_cols),
-            validation=validation,
+            validation=self._data_also(validation_data, batch_size, feature_cols, label_cols),
             epochs=epochs_,
             max_steps=None if max_steps is None else check_size(max_steps, "max_steps"),
             end=end,
@@ -204,11 +202,38 @@ class Estimator:
             stop_on_nan=stop_on_nan,
             saving=where,
             run=folder,
+            id=secrets.token_hex(8),
             **self._beginning(found),
         )
-        with Show(loggers, folder) as show:
-            answers = cluster._call(worker.fit, (job,), {}, min(workers, layout.lanes), show.report)
+        losses = Losses(None if max_failures is None else check_size(max_failures, "max_failures", least=0))
+        with Show(loggers, folder, losses) as show:
+            answers = recovery.train(job, self._caller(show), losses, self._from_checkpoint)
             return self._took(answers, beside)
+
+    def _resumed(self, resume: bool | str, where: Saving | None) -> saved.Saved | None:
+        """The checkpoint from which to go on; a new run gets a place of its own."""
+        if not resume:
+            if where is not None:
+                saved.check_unused(where.url, self._at["step"])
+            return None
+        found = self._found(resume, where, self._params["model_dir"])
+        if found is not None:
+            self._adopted(found)
+        return found
+
+    def _caller(self, show: Show) -> Callable[[Fit, bool], list[Any]]:
+        """What trains on the workers."""
+        cluster, workers = self._cluster()
+
+        def call(job: Fit, patient: bool) -> list[Any]:
+            return cluster._call(worker.fit, (job,), {}, min(workers, job.layout.lanes), show.report, patient)
+
+        return call
+
+    def _from_checkpoint(self, job: Fit) -> Fit | None:
+        """The job as it goes on from the newest checkpoint of its own, if it has written one."""
+        found = None if job.saving is None else saved.latest(job.saving.url)[0]
+        return None if found is None else replace(job, losses=0, **self._beginning(found))
 
     def _beginning(self, found: saved.Saved | None) -> dict[str, Any]:
         """Where a run begins: where the last one ended, or at a checkpoint."""
@@ -290,7 +315,13 @@ class Estimator:
         size = -(-batch_size // layout.lanes)
         with written.place_of(path) as folder:
             job = Written(self._spec(), layout, self._state, blocks, rows.wanted, size, str(folder))
-            cluster._call(written.predict, (job,), {}, min(workers, layout.lanes), None)
+            ranks = min(workers, layout.lanes)
+
+            def predict_the_rest() -> None:
+                left = replace(job, left=written.left(blocks, folder))
+                cluster._call(written.predict, (left,), {}, ranks, hear, patient=True)
+
+            recovery.repeated(predict_the_rest)
         return os.fspath(out)
 
     def _pass(
@@ -304,7 +335,8 @@ class Estimator:
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
         job = Pass(self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols))
-        return cluster._call(function, (job,), {}, min(workers, layout.lanes), hear)
+        ranks = min(workers, layout.lanes)
+        return recovery.repeated(lambda: cluster._call(function, (job,), {}, ranks, hear, patient=True))
 
     # The model
 
@@ -520,6 +552,12 @@ class Estimator:
         if shards is not None:
             value = feeding.shared_rows(shards, feature_cols, label_cols)
         return Data(self._framework().portable(value), size, given, feature_cols, label_cols)
+
+    def _data_also(
+        self, value: Any, batch_size: int | None, feature_cols: Columns | None, label_cols: Columns | None
+    ) -> Data | None:
+        """Data beside that for which the size of batches was given, if there is any."""
+        return None if value is None else self._data(value, batch_size, feature_cols, label_cols, also=True)
 
     def _check(self) -> None:
         params = self._params

@@ -135,6 +135,7 @@ impl Cluster {
             task: TaskId(self.tasks),
             world: SIZE,
             restarts: 0,
+            patient: false,
         })?;
         self.expect(&Phase::Running)
     }

@@ -101,6 +101,14 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// True where the process is gone, or as good as gone, whatever it was doing.
+    pub fn is_loss(&self) -> bool {
+        matches!(
+            self,
+            Self::Exited { .. } | Self::Silent { .. } | Self::LinkLost { .. }
+        )
+    }
+
     /// True where this looks like the effect of another rank's failure rather than a cause.
     pub fn is_consequence(&self) -> bool {
         matches!(

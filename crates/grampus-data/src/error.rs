@@ -169,7 +169,7 @@ pub enum DataError {
         found: String,
     },
     /// A row that has no value where a model needs one.
-    #[error("{place} is null, and a model needs a value: fill it, or skip such rows (on_error=\"skip\")")]
+    #[error("{place} is null, and a model needs a value: fill it, or leave such rows out (`skip_bad_rows`)")]
     Null {
         /// The row and the column.
         place: Place,

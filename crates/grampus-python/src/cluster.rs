@@ -147,11 +147,12 @@ impl Cluster {
         )))
     }
 
-    /// Gives ranks 0 to `world` - 1 something to do.
-    fn submit(&self, world: u32, payload: &Payload) -> PyResult<Task> {
+    /// Gives ranks 0 to `world` - 1 something to do. The ranks of a patient task notice by themselves that one is lost.
+    #[pyo3(signature = (world, payload, patient=false))]
+    fn submit(&self, world: u32, payload: &Payload, patient: bool) -> PyResult<Task> {
         match &*self.lock() {
             Some(cluster) => Ok(Task {
-                id: cluster.submit(world, 0, payload.inner()),
+                id: cluster.submit(world, 0, patient, payload.inner()),
                 board: Arc::clone(&self.board),
                 cancel: Box::new(cluster.canceller()),
                 closed: AtomicBool::new(false),

@@ -92,6 +92,9 @@ class Fit:
     resumed_from: str | None
     saved: dict[str, Any] | None
     run: str | None
+    # Tells this run from others, and how often it has gone on after a loss.
+    id: str = ""
+    losses: int = 0
 
 
 @dataclass
@@ -116,3 +119,5 @@ class Written:
     # Rows that the model is given at once.
     batch_size: int
     folder: str
+    # Numbers of the blocks that are not written yet.
+    left: list[int] = field(default_factory=list)

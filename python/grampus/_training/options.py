@@ -27,14 +27,14 @@ class _Default(int):
 DEFAULT_BATCH_SIZE = _Default(32)
 
 
-def check_size(value: Any, name: str) -> int:
-    """A whole number of at least 1."""
+def check_size(value: Any, name: str, least: int = 1) -> int:
+    """A whole number of at least 1, or of another least."""
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, it is {value!r}") from None
-    if isinstance(value, bool) or number < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, it is {value!r}")
+    if isinstance(value, bool) or number < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, it is {value!r}")
     return int(number)
 
 

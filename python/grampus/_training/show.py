@@ -12,6 +12,7 @@ from grampus.callbacks import Progress, TensorBoard
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from grampus._training.recovery import Losses
     from grampus.callbacks import Logger
 
 
@@ -30,8 +31,9 @@ def _event(body: bytes) -> dict[str, Any]:
 class Show:
     """Hands the events of a run to its loggers; progress and TensorBoard are among them unless given."""
 
-    def __init__(self, loggers: list[Logger], folder: str | None) -> None:
-        """`folder` is that of the run."""
+    def __init__(self, loggers: list[Logger], folder: str | None, losses: Losses) -> None:
+        """`folder` is that of the run; `losses` hears where it goes on after one."""
+        self._losses = losses
         told = list(loggers)
         if not any(isinstance(logger, Progress) for logger in loggers):
             told.insert(0, Progress())
@@ -45,7 +47,10 @@ class Show:
 
     def report(self, rank: int, body: bytes) -> None:  # noqa: ARG002 - what is told names its rank where it matters
         """Take what a worker reports."""
-        self._listeners.event(_event(body))
+        event = _event(body)
+        if event["kind"] == "recovered":
+            self._losses.went_on(event["step"])
+        self._listeners.event(event)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grampus import _report
-from grampus._training import metering, saved
+from grampus._training import kept, metering, saved
+from grampus.errors import CollectiveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # Rows that an error names.
 _NAMED = 8
+# How a worker learns that another is lost: by itself, or by being told to end.
+_BLAMES_OTHERS = (CollectiveError, KeyboardInterrupt)
 
 
 class Run:
@@ -64,6 +67,7 @@ class Watcher:
         self._begins_steps = self._leads and any(_overrides(c, "on_step_begin") for c in self.callbacks)
         self._metrics = metering.trainable(job.spec.metrics)
         self._store = saved.Store(job) if job.saving is not None and self._leads else None
+        self._callbacks_now: bytes | None = None
         # The last epoch in which a loss was no number.
         self._odd_epoch: int | None = None
         # Asked for once, by every worker: a sampler may keep a state.
@@ -80,6 +84,9 @@ class Watcher:
         if at["step_in_epoch"]:
             self._model.epoch_begins()
         self._run.epoch, self._run.step = at["epoch"], at["step"]
+        if job.losses:
+            self._tell(kind="recovered", epoch=at["epoch"], step=at["step"], workers=self._group.size)
+            return
         self._tell(
             kind="begin",
             epochs=None if job.epochs is None else job.first["epoch"] + job.epochs,
@@ -121,6 +128,19 @@ class Watcher:
             self._store.wait()
         self._tell(kind="end", reason=reason, step=at["step"])
 
+    def fails(self, at: str, error: BaseException) -> None:
+        """Keep what was committed where another worker is to blame: the run may go on without it."""
+        if isinstance(error, _BLAMES_OTHERS) and self._model.roll_back():
+            kept.keep(
+                kept.Kept(
+                    run=self._job.id,
+                    state=self._take(self._model),
+                    meta=self._meta(json.loads(at)),
+                    meters=self._meter_states(),
+                    callbacks=self._callbacks_now,
+                )
+            )
+
     def close(self) -> None:
         """End what goes on in the background."""
         if self._store is not None:
@@ -146,7 +166,7 @@ class Watcher:
         run.epoch, run.step, run.loss = epoch, step, loss
         if self._asks_at_steps:
             self._call("on_step_end")
-            return self._agreed()
+            return self._agreed()[1]
         return None
 
     def validate(self, epoch: int) -> list[tuple[str, float]]:
@@ -172,12 +192,14 @@ class Watcher:
             )
         run = self._run
         run.epoch, run.step, run.record, run.logged = epoch, step, record, {}
-        self._model.epoch_ends(record)
         self._call("on_epoch_end")
-        record.update(self._shared(run.logged))
+        logged, reason = self._agreed()
+        # From here on nothing can fail for another worker: the end of an epoch is done as a whole.
+        record.update(logged)
+        self._model.epoch_ends(record)
         self.records.append(record)
         self._tell(kind="epoch", epoch=epoch - 1, record=record)
-        return self._agreed()
+        return reason
 
     def save(self, at: str, why: str) -> None:
         """Write a checkpoint, in the background."""
@@ -187,20 +209,23 @@ class Watcher:
             return
         job = self._job
         by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
-        meta = {
-            "at": json.loads(at),
+        meta = {**self._meta(json.loads(at)), "meters": saved.written_meters(by_lane), "why": why}
+        name = self._store.save(self._take(self._model), meta, self._score())
+        if name is not None:
+            self._tell(kind="checkpoint", name=name, path=f"{job.saving.url}/{name}")  # type: ignore[union-attr]
+
+    def _meta(self, at: dict[str, Any]) -> dict[str, Any]:
+        """What a run needs to go on, beside states and what metrics have counted."""
+        job = self._job
+        return {
+            "at": at,
             "first": job.first,
             "layout": asdict(job.layout),
             "batch_size": self._feed.batch_size,
             "samples": self._samples,
             "backend": job.spec.backend,
             "records": self.records,
-            "meters": saved.written_meters(by_lane),
-            "why": why,
         }
-        name = self._store.save(self._take(self._model), meta, self._score())
-        if name is not None:
-            self._tell(kind="checkpoint", name=name, path=f"{job.saving.url}/{name}")  # type: ignore[union-attr]
 
     def _score(self) -> float | None:
         """By which checkpoints are compared: larger is better."""
@@ -242,19 +267,21 @@ class Watcher:
             for callback in self.callbacks:
                 getattr(callback, hook)(self._run)
 
-    def _agreed(self) -> str | None:
-        """Why the first worker's callbacks want to end the run, on every worker."""
-        if not self.callbacks:
-            return None
-        reason: str | None = self._shared(self._run.reason)
-        return reason
+    def _agreed(self) -> tuple[dict[str, Any], str | None]:
+        """What the first worker's callbacks have logged, and why they want to end the run, on every worker.
 
-    def _shared(self, value: Any) -> Any:
-        """The first worker's value on every worker."""
-        if self._group.size == 1 or not self.callbacks:
-            return value
-        told = self._group._native.gather_bytes(json.dumps(value).encode() if self._leads else b"")
-        return json.loads(told[0])
+        All keep the attributes of the callbacks, too: any of them may be the first after a loss.
+        """
+        if not self.callbacks:
+            return {}, None
+        logged: dict[str, Any] = self._run.logged
+        if self._group.size == 1:
+            return logged, self._run.reason
+        told = (logged, self._run.reason, _attributes(self.callbacks)) if self._leads else None
+        # Peers of the group have proved the key of the job.
+        answer = pickle.loads(self._group._native.gather_bytes(pickle.dumps(told))[0])
+        logged, reason, self._callbacks_now = answer
+        return logged, reason
 
     def _odd_loss(self, epoch: int, step: int, loss: float) -> None:
         """Name the rows of a loss that is no number; end the run where that was asked for."""
@@ -305,6 +332,14 @@ class Watcher:
         told = self._group._native.gather_bytes(pickle.dumps(self._meter_states()))
         by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
         return metering.numbers(self._metrics, list(by_lane.values()))
+
+
+def _attributes(callbacks: list[Any]) -> bytes | None:
+    """The attributes of callbacks, if they can travel; those of one that holds a file cannot."""
+    try:
+        return pickle.dumps([vars(callback) for callback in callbacks])
+    except Exception:
+        return None
 
 
 def _overrides(callback: Any, hook: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native, collective
-from grampus._training import metering
+from grampus._training import kept, metering
 from grampus._training.cleanup import closing
 from grampus._training.lanes import Lanes
 from grampus._training.watcher import Watcher
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 def fit(job: Fit) -> dict[str, Any]:
     """Train; every worker says who it is, the first one also what came out."""
     lanes, framework = begin(job.spec, job.layout)
+    if job.losses:
+        job = kept.gone_on(job, lanes.group)
+    else:
+        kept.let_go(job.id)
     with (
         closing(framework.Model(job.spec, lanes, job.state, training=True)) as model,
         closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,

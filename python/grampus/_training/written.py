@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grampus._training.job import Written
-    from grampus.shards.blocks import Block
+    from grampus.shards.blocks import Block, Blocks
 
 _ONE_FILE = (".parquet", ".pq")
 
@@ -37,7 +37,7 @@ def predict(job: Written) -> None:
     # A block is read by one worker, whose lanes have no part in it.
     alone = replace(lanes, mine=range(1), total=1)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model, model.evaluating():
-        for number in range(lanes.group.rank, len(job.blocks.blocks), lanes.group.size):
+        for number in job.left[lanes.group.rank :: lanes.group.size]:
             block = job.blocks.blocks[number]
             try:
                 table = job.blocks.load(block)
@@ -49,6 +49,11 @@ def predict(job: Written) -> None:
                 raise
             whole = feeding.extended(table, "table", framework.predictions(outputs))
             _native.Table.from_stream(whole).write_parquet(Path(job.folder, part_name(number)))
+
+
+def left(blocks: Blocks, folder: Path) -> list[int]:
+    """The blocks that are not written yet: a file is there when it is whole."""
+    return [number for number in range(len(blocks.blocks)) if not (folder / part_name(number)).exists()]
 
 
 def _outputs(model: Any, feed: Any, block: Block) -> Iterator[Any]:

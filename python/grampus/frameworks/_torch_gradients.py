@@ -418,8 +418,7 @@ class LaneBuffers:
 
     def _commit(self, buffers: dict[str, Tensor]) -> None:
         self._versions = {name: _version(buffer) for name, buffer in buffers.items()}
-        if self._others:
-            self._committed.update({name: buffers[name].detach().clone() for name in self._changing})
+        self._committed.update({name: buffers[name].detach().clone() for name in self._changing})
 
     def _changed(self, buffers: dict[str, Tensor]) -> list[str]:
         """Those that are not as they were, besides those that always change.
@@ -441,6 +440,11 @@ class LaneBuffers:
     def begin(self, lane: int) -> None:
         """Let a lane begin where the last step ended."""
         if self._has_any and lane != self._lanes.mine[0]:
+            self._undo()
+
+    def roll_back(self) -> None:
+        """Let all be as the last step left them."""
+        if self._has_any:
             self._undo()
 
     def _undo(self) -> None:

@@ -77,6 +77,9 @@ class Model:
         self._buffers = LaneBuffers(self.module, lanes) if training else None
         self._gradients: Any = None
         self._trained: list[int] = []
+        # What metrics have yet to count: they count a step when it is done.
+        self._unmetered: list[tuple[int, Any, Any]] = []
+        self._torn = False
         self._frozen: list[tuple[str, Any]] = []
         self._generator = torch.default_generator
 
@@ -147,8 +150,8 @@ class Model:
         if value - value != 0.0:
             self.odd_losses.append((lane, value / share, part.rows))
         gradients.end(value, self._buffers.end(lane))  # type: ignore[union-attr]
-        for meter in self.meters.get(lane, {}).values():
-            meter.update(_judged(output), target)
+        if self.meters.get(lane):
+            self._unmetered.append((lane, _judged(output), target))
 
     def _check_frozen(self) -> None:
         """The gradient of a parameter that has become free in the meantime would not be summed."""
@@ -163,6 +166,8 @@ class Model:
         """Sum over all lanes, and apply the step."""
         loss, said = self._gradients.finish()
         self._buffers.finish(said)  # type: ignore[union-attr]
+        # From here on nothing can fail for another worker: the step is done as a whole.
+        self._torn = True
         if self.spec.clipping is not None:
             _clip(self.module, self.spec.clipping)
         if not self.lanes.alone:
@@ -172,7 +177,19 @@ class Model:
         self.step += 1
         if self.scheduler is not None and self.spec.scheduler_step_freq == "batch":
             self.scheduler.step()
+        for lane, output, target in self._unmetered:
+            for meter in self.meters[lane].values():
+                meter.update(output, target)
+        self._unmetered.clear()
+        self._torn = False
         return float(loss)
+
+    def roll_back(self) -> bool:
+        """Forget what was begun of a step; false where a step was cut off in its midst."""
+        self._unmetered.clear()
+        if not self._torn and self._buffers is not None:
+            self._buffers.roll_back()
+        return not self._torn
 
     def agree(self, parts: list[tuple[int, int, float]]) -> tuple[float, float]:
         """Rows and weight of a batch over all lanes of all workers."""

@@ -178,6 +178,7 @@ impl Ledger {
             Phase::Forming { until } => ("forming", options.join_within, Some(*until)),
             Phase::Ready => ("ready", Duration::ZERO, None),
             Phase::Running => ("running", Duration::ZERO, None),
+            Phase::Leaving { until } => ("leaving", options.leave_within, Some(*until)),
             Phase::Cancelling { until } => ("cancelling", options.cancel_within, Some(*until)),
             Phase::Stopping { until, .. } => ("stopping", options.stop_within * 3, Some(*until)),
             Phase::Over => ("over", Duration::ZERO, None),

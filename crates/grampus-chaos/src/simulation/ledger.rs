@@ -6,7 +6,7 @@ use std::time::Duration;
 use grampus_cluster::coordinator::{Action, Input, Options, Phase, Step, Transition};
 use grampus_core::{GenerationId, Member, Outcome, TaskId, Time, ToWorker, WorkerId};
 
-use super::report::Violation;
+use super::report::{Violation, hold};
 use super::schedule::Schedule;
 
 /// A rank that failed, as far as the coordinator could know.
@@ -24,6 +24,8 @@ pub(super) struct Record {
     /// How long the driver had been away when it was submitted.
     pub away: Duration,
     pub world: u32,
+    /// Its ranks find out by themselves that one is lost.
+    pub patient: bool,
     pub generation: Option<GenerationId>,
     /// Where it was sent.
     pub seats: Vec<Member>,
@@ -36,6 +38,8 @@ pub(super) struct Record {
     pub cancelled: bool,
     /// A member ended it without being told.
     pub unasked: bool,
+    /// A member failed by itself, and lives.
+    pub raised: bool,
     pub resolved: bool,
 }
 
@@ -108,7 +112,7 @@ impl Ledger {
         Self {
             calm: schedule.calm,
             slack,
-            round: wait + schedule.patience + options.cancel_within + slack * 4,
+            round: wait + schedule.patience + options.leave_within + options.cancel_within + slack * 4,
             tasks: BTreeMap::new(),
             active: None,
             news: None,
@@ -159,8 +163,10 @@ impl Ledger {
             Input::LinkLost { worker, .. } => (Kind::LinkLost, Some(*worker), None),
             Input::Exited { worker, .. } => (Kind::Exited, Some(*worker), None),
             Input::LaunchFailed { worker, .. } => (Kind::LaunchFailed, Some(*worker), None),
-            Input::Submit { task, world, .. } => {
-                self.note_submit(now, *task, *world);
+            Input::Submit {
+                task, world, patient, ..
+            } => {
+                self.note_submit(now, *task, *world, *patient);
                 (Kind::Call, None, Some(*task))
             }
             Input::Cancel { task, .. } => (Kind::Call, None, Some(*task)),
@@ -221,12 +227,13 @@ impl Ledger {
         self.members.iter().any(|(member, _)| *member == worker)
     }
 
-    fn note_submit(&mut self, now: Time, task: TaskId, world: u32) {
+    fn note_submit(&mut self, now: Time, task: TaskId, world: u32, patient: bool) {
         let ahead = self.tasks.values().filter(|record| !record.resolved).count();
         let record = Record {
             due: now + self.round * (ahead as u32 + 2),
             away: self.away,
             world,
+            patient,
             generation: None,
             seats: Vec::new(),
             pending: BTreeSet::new(),
@@ -235,6 +242,7 @@ impl Ledger {
             facts: Vec::new(),
             cancelled: false,
             unasked: false,
+            raised: false,
             resolved: false,
         };
         self.tasks.insert(task, record);
@@ -253,10 +261,13 @@ impl Ledger {
                 record.finished.insert(worker);
             }
             Outcome::Cancelled => record.unasked |= !record.told.contains(&worker),
-            Outcome::Failed { failure, .. } => record.facts.push(Fact {
-                worker,
-                own: !failure.is_consequence(),
-            }),
+            Outcome::Failed { failure, .. } => {
+                record.raised |= !failure.is_consequence();
+                record.facts.push(Fact {
+                    worker,
+                    own: !failure.is_consequence(),
+                });
+            }
         }
     }
 
@@ -324,10 +335,18 @@ impl Ledger {
                 self.check_task(worker, task)
             }
             ToWorker::Cancel { task, .. } => {
-                if let Some(record) = self.tasks.get_mut(task) {
-                    record.told.insert(worker);
-                }
-                Ok(())
+                let Some(record) = self.tasks.get_mut(task) else {
+                    return Ok(());
+                };
+                record.told.insert(worker);
+                let may = !record.patient
+                    || record.cancelled
+                    || record.unasked
+                    || record.raised
+                    || step.transition == Transition::LeaveTooLate;
+                hold(may, "CO-12", || {
+                    format!("{worker} is told to end task {task}, whose ranks find out by themselves")
+                })
             }
             ToWorker::Stop { .. } | ToWorker::Heartbeat => Ok(()),
         }

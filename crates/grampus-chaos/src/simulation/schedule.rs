@@ -8,7 +8,7 @@ use grampus_core::{Random, TaskId};
 /// What the user calls.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
-    Submit { task: TaskId, world: u32 },
+    Submit { task: TaskId, world: u32, patient: bool },
     Cancel { task: TaskId },
     Stop,
 }
@@ -200,7 +200,8 @@ impl Schedule {
             };
             let at = part(random, stop_at.mul_f64(1.05));
             let world = world as u32;
-            self.add(at, Planned::Call(Call::Submit { task, world }));
+            let patient = random.chance(50);
+            self.add(at, Planned::Call(Call::Submit { task, world, patient }));
             if random.chance(20) {
                 let at = at + millis(random, 0, 2_000);
                 self.add(at, Planned::Call(Call::Cancel { task }));
@@ -272,6 +273,7 @@ fn options(random: &mut Random, bug: Option<Bug>) -> Options {
         join_within: millis(random, 2_000, 6_000),
         silent_after: millis(random, 600, 3_000),
         exit_report_within: millis(random, 50, 1_000),
+        leave_within: millis(random, 50, 2_000),
         cancel_within: millis(random, 50, 1_000),
         stop_within: millis(random, 50, 1_000),
         start_attempts: 1 + random.below(3) as u32,

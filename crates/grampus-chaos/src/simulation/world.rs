@@ -265,10 +265,11 @@ impl World {
                 worker,
                 why: "no".to_owned(),
             },
-            Arrival::Call(Call::Submit { task, world }) => Input::Submit {
+            Arrival::Call(Call::Submit { task, world, patient }) => Input::Submit {
                 task,
                 world,
                 restarts: 0,
+                patient,
             },
             Arrival::Call(Call::Cancel { task }) => Input::Cancel {
                 task,

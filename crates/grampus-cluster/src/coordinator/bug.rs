@@ -18,18 +18,24 @@ pub enum Bug {
     LostLivesOn,
     /// Waiting for a replacement has no deadline.
     FormForEver,
+    /// Ranks of a patient task have no deadline to notice that another was lost.
+    LeaveForEver,
+    /// Ranks of a patient task are told to end as soon as another is lost.
+    Impatient,
 }
 
 impl Bug {
     /// All of them.
     #[cfg(feature = "planted-bugs")]
-    pub const ALL: [Bug; 6] = [
+    pub const ALL: [Bug; 8] = [
         Bug::ResolveTwice,
         Bug::ForgetUnlinked,
         Bug::SlotTwice,
         Bug::StaleCounts,
         Bug::LostLivesOn,
         Bug::FormForEver,
+        Bug::LeaveForEver,
+        Bug::Impatient,
     ];
 }
 

@@ -1,7 +1,6 @@
 //! Which of several failures came first.
 
 use super::state::Failed;
-use grampus_core::Failure;
 
 /// The index of the first cause, and why it is that one.
 ///
@@ -11,12 +10,7 @@ use grampus_core::Failure;
 /// arrives without that mark while others are being cancelled has crossed the order to end on its way.
 pub fn first_cause(failures: &[Failed]) -> Option<(usize, &'static str)> {
     let by_itself = |failed: &Failed| !failed.after_cancel && !failed.what.failure.is_consequence();
-    let died = |failed: &Failed| {
-        matches!(
-            failed.what.failure,
-            Failure::Exited { .. } | Failure::Silent { .. } | Failure::LinkLost { .. }
-        )
-    };
+    let died = |failed: &Failed| failed.what.failure.is_loss();
     let find = |test: &dyn Fn(&Failed) -> bool, why| failures.iter().position(test).map(|index| (index, why));
     find(&by_itself, "it failed first")
         .or_else(|| find(&died, "it died, and the errors of the others followed from that"))
@@ -32,7 +26,7 @@ pub fn first_cause(failures: &[Failed]) -> Option<(usize, &'static str)> {
 
 #[cfg(test)]
 mod tests {
-    use grampus_core::{Exit, Rank, RankFailure};
+    use grampus_core::{Exit, Failure, Rank, RankFailure};
 
     use super::*;
 

@@ -381,7 +381,7 @@ pub(super) fn forming_deadline(now: Time, state: &State) -> Time {
     }
 }
 
-fn seconds_of_a_century() -> std::time::Duration {
+pub(super) fn seconds_of_a_century() -> std::time::Duration {
     std::time::Duration::from_secs(100 * 365 * 24 * 3600)
 }
 

@@ -21,6 +21,8 @@
 //!   place that it does not need cannot be filled.
 //! - **CO-11** Where the driver launches members, an empty place is filled at once, and given up after
 //!   `start_attempts` processes in a row ended before they joined, not earlier.
+//! - **CO-12** The ranks of a patient task are not told to end because another was lost: they find out by themselves and
+//!   keep what they have, unless they take longer than `leave_within`, one fails by itself, or the user wants the end.
 
 mod bug;
 mod cause;
@@ -38,6 +40,7 @@ use grampus_core::{Exit, Join, Outcome, TaskFailure, TaskId, Time, ToWorker, Wor
 #[cfg(feature = "planted-bugs")]
 pub use bug::Bug;
 pub use cause::first_cause;
+use state::Submission;
 pub use state::{MemberView, Options, Phase, State};
 
 /// What happened.
@@ -91,6 +94,8 @@ pub enum Input {
         world: u32,
         /// How often it was started before.
         restarts: u32,
+        /// Its ranks end by themselves where one is lost (CO-12).
+        patient: bool,
     },
     /// The user wants a task ended.
     Cancel {
@@ -152,7 +157,7 @@ transitions! {
     RankFinished, TaskSucceeded, RankFailedFirst, RankFailedLater, RankCancelled, FinishedStale,
     LinkBroke, MemberLost, MemberLostIdle, StartRetried, StartGivenUp, ProcessGone, TaskStarted,
     TaskQueued, TaskRefused, CancelStarted, CancelQueued, CancelIgnored, StopStarted, StopIgnored,
-    Stopped, Idle, Paused, Silent, ExitUnreported, JoinTooLate, CancelTooLate, StopTooLate,
+    RanksLeave, LeaveTooLate, Stopped, Idle, Paused, Silent, ExitUnreported, JoinTooLate, CancelTooLate, StopTooLate,
 }
 
 impl Transition {
@@ -232,7 +237,16 @@ fn decide(now: Time, state: &mut State, input: Input, actions: &mut Vec<Action>)
             task,
             world,
             restarts,
-        } => task::submit(state, task, world, restarts, actions),
+            patient,
+        } => {
+            let asked = Submission {
+                id: task,
+                world,
+                restarts,
+                patient,
+            };
+            task::submit(state, asked, actions)
+        }
         Input::Cancel { task, why } => task::cancel(now, state, task, why, actions),
         Input::Stop { why } => task::stop(now, state, why, actions),
         Input::Tick => timer::tick(now, state, actions),

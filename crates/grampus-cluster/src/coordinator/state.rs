@@ -19,6 +19,8 @@ pub struct Options {
     pub silent_after: Duration,
     /// After a link broke, how long to wait for the launcher to say how the process ended.
     pub exit_report_within: Duration,
+    /// How long the ranks of a patient task may take to end by themselves, once one is lost.
+    pub leave_within: Duration,
     /// How long a cancelled rank may take to end before its process is ended.
     pub cancel_within: Duration,
     /// How long members may take to leave before their processes are ended.
@@ -39,6 +41,7 @@ impl Options {
             join_within: Duration::from_secs(60),
             silent_after: Duration::from_secs(3),
             exit_report_within: Duration::from_secs(1),
+            leave_within: Duration::from_secs(60),
             cancel_within: Duration::from_millis(500),
             stop_within: Duration::from_millis(500),
             start_attempts: 3,
@@ -68,6 +71,11 @@ pub enum Phase {
     Ready,
     /// A task runs.
     Running,
+    /// A rank of a patient task was lost, and the others are about to notice.
+    Leaving {
+        /// They are told to end then.
+        until: Time,
+    },
     /// A task is being ended.
     Cancelling {
         /// Processes that still work on it are ended then.
@@ -114,6 +122,7 @@ pub(super) struct Submission {
     pub id: TaskId,
     pub world: u32,
     pub restarts: u32,
+    pub patient: bool,
 }
 
 /// One failed rank of the running task.
@@ -128,6 +137,7 @@ pub struct Failed {
 #[derive(Clone, Debug)]
 pub(super) struct Active {
     pub id: TaskId,
+    pub patient: bool,
     pub pending: BTreeSet<WorkerId>,
     pub failures: Vec<Failed>,
     /// The user asked for the end before any rank failed.
@@ -270,9 +280,10 @@ impl State {
         }
         let look = self.last_tick + self.options.silent_after / 4;
         let phase = match self.phase {
-            Phase::Forming { until } | Phase::Cancelling { until } | Phase::Stopping { until, .. } => {
-                Some(until)
-            }
+            Phase::Forming { until }
+            | Phase::Leaving { until }
+            | Phase::Cancelling { until }
+            | Phase::Stopping { until, .. } => Some(until),
             Phase::Ready | Phase::Running | Phase::Over => None,
         };
         let members = self.members.values().map(|member| match member.status {

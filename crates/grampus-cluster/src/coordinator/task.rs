@@ -7,15 +7,10 @@ use grampus_core::{Outcome, Rank, RankFailure, Task, TaskFailure, TaskId, Time, 
 
 use super::bug::{Bug, planted};
 use super::state::{Active, Failed, Phase, State, Status, Submission};
-use super::{Action, Arc, Transition, first_cause, membership};
+use super::{Action, Arc, Transition, first_cause, membership, seconds};
 
-pub(super) fn submit(
-    state: &mut State,
-    id: TaskId,
-    world: u32,
-    restarts: u32,
-    actions: &mut Vec<Action>,
-) -> Arc {
+pub(super) fn submit(state: &mut State, asked: Submission, actions: &mut Vec<Action>) -> Arc {
+    let Submission { id, world, .. } = asked;
     if state.is_over() {
         let why = format!("the cluster is not running: {}", state.why);
         actions.push(Action::Resolve(
@@ -24,7 +19,7 @@ pub(super) fn submit(
         ));
         return (Transition::TaskRefused, why);
     }
-    state.queue.push_back(Submission { id, world, restarts });
+    state.queue.push_back(asked);
     if state.phase != Phase::Ready {
         return (Transition::TaskQueued, format!("task {id} waits: {}", state.why));
     }
@@ -44,8 +39,9 @@ pub(super) fn submit(
 /// Sends the oldest waiting task, if the job is ready for one.
 pub(super) fn start_next(state: &mut State, actions: &mut Vec<Action>) {
     while state.phase == Phase::Ready
-        && let Some(Submission { id, world, restarts }) = state.queue.pop_front()
+        && let Some(asked) = state.queue.pop_front()
     {
+        let Submission { id, world, .. } = asked;
         let ranks: u32 = state.generation.members.iter().map(|seat| seat.ranks).sum();
         if world == 0 || world > ranks {
             let why = format!("a task on {world} ranks was asked for, the cluster has {ranks}");
@@ -59,7 +55,7 @@ pub(super) fn start_next(state: &mut State, actions: &mut Vec<Action>) {
             id,
             generation: state.generation.number,
             world,
-            restarts,
+            restarts: asked.restarts,
             ports,
         };
         actions.extend(
@@ -69,6 +65,7 @@ pub(super) fn start_next(state: &mut State, actions: &mut Vec<Action>) {
         );
         state.active = Some(Active {
             id,
+            patient: asked.patient,
             pending,
             failures: Vec::new(),
             cancelled: None,
@@ -164,16 +161,15 @@ fn part_ended(
                 failure,
             };
             let why = what.to_string();
+            let first = state.phase == Phase::Running;
             let after_cancel = matches!(state.phase, Phase::Cancelling { .. });
             rank_failed(now, state, Failed { what, after_cancel }, actions);
-            (
-                if after_cancel {
-                    Transition::RankFailedLater
-                } else {
-                    Transition::RankFailedFirst
-                },
-                why,
-            )
+            let transition = match first {
+                true if matches!(state.phase, Phase::Leaving { .. }) => Transition::RanksLeave,
+                true => Transition::RankFailedFirst,
+                false => Transition::RankFailedLater,
+            };
+            (transition, why)
         }
     }
 }
@@ -181,30 +177,58 @@ fn part_ended(
 /// A rank that says it was cancelled has not finished its part; where nobody told it to end, the whole task
 /// ends for it (CO-4).
 fn ended_as_told(now: Time, state: &mut State, rank: Rank, actions: &mut Vec<Action>) -> String {
-    if state.phase != Phase::Running {
+    if !matches!(state.phase, Phase::Running | Phase::Leaving { .. }) {
         return format!("rank {rank} ended the task as told");
     }
     let why = format!("rank {rank} ended the task without being told to");
-    if let Some(active) = &mut state.active {
+    if let Some(active) = &mut state.active
+        && active.failures.is_empty()
+    {
         active.cancelled = Some(why.clone());
     }
     cancel_pending(now, state, &why, actions);
     why
 }
 
-/// A rank of the running task failed: end the others, and resolve once none is left.
+/// A rank of the running task failed: end the others, or let them end, and resolve once none is left.
 pub(super) fn rank_failed(now: Time, state: &mut State, failed: Failed, actions: &mut Vec<Action>) {
     let rank = failed.what.rank;
+    let lost = failed.what.failure.is_loss() || failed.what.failure.is_consequence();
     if let Some(active) = &mut state.active {
         active.failures.push(failed);
         if planted(state, Bug::ResolveTwice) {
             resolve_copy(state, actions);
         }
     }
-    if state.phase == Phase::Running {
-        cancel_pending(now, state, &format!("rank {rank} failed"), actions);
+    let patient = lost && state.active.as_ref().is_some_and(|active| active.patient);
+    match state.phase {
+        Phase::Running if patient && !planted(state, Bug::Impatient) => {
+            state.phase = Phase::Leaving {
+                until: leaving_deadline(now, state),
+            };
+        }
+        Phase::Leaving { .. } if lost => {}
+        Phase::Running | Phase::Leaving { .. } => {
+            cancel_pending(now, state, &format!("rank {rank} failed"), actions);
+        }
+        _ => {}
     }
     settle(now, state, actions);
+}
+
+pub(super) fn leaving_deadline(now: Time, state: &State) -> Time {
+    match planted(state, Bug::LeaveForEver) {
+        true => now + membership::seconds_of_a_century(),
+        false => now + state.options.leave_within,
+    }
+}
+
+/// Ranks that should have noticed the loss of another are told to end.
+pub(super) fn leave_too_late(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Arc {
+    let within = seconds(state.options.leave_within);
+    let why = format!("a rank was lost, and others did not end by themselves within {within}");
+    cancel_pending(now, state, &why, actions);
+    (Transition::LeaveTooLate, why)
 }
 
 fn resolve_copy(state: &State, actions: &mut Vec<Action>) {
@@ -290,7 +314,7 @@ pub(super) fn cancel(
         );
     }
     match &mut state.active {
-        Some(active) if active.id == id && state.phase == Phase::Running => {
+        Some(active) if active.id == id && matches!(state.phase, Phase::Running | Phase::Leaving { .. }) => {
             active.cancelled = Some(why.clone());
             cancel_pending(now, state, &why, actions);
             (

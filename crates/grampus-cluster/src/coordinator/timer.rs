@@ -41,6 +41,7 @@ fn after_pause(now: Time, state: &mut State) -> Option<Arc> {
     }
     match &mut state.phase {
         Phase::Forming { until } => put_off(until, forming),
+        Phase::Leaving { until } => put_off(until, now + options.leave_within),
         Phase::Cancelling { until } => put_off(until, now + options.cancel_within),
         // Stopping is not put off: it blames nobody, and must end even where the driver hardly gets to run.
         _ => {}
@@ -58,6 +59,7 @@ fn phase_expired(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Opt
             task::give_up(now, state, why.clone(), actions);
             Some((Transition::JoinTooLate, why))
         }
+        Phase::Leaving { until } if now >= until => Some(task::leave_too_late(now, state, actions)),
         Phase::Cancelling { until } if now >= until => Some(end_stubborn(now, state, actions)),
         Phase::Stopping { until, killed } if now >= until => Some(end_all(now, state, killed, actions)),
         _ => None,

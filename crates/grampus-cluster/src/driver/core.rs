@@ -166,6 +166,7 @@ impl Core {
                 task,
                 world,
                 restarts,
+                patient,
                 payload,
             } => {
                 self.payloads.insert(task, payload);
@@ -173,6 +174,7 @@ impl Core {
                     task,
                     world,
                     restarts,
+                    patient,
                 });
             }
             Call::Cancel { task, why } => drop(self.feed(Input::Cancel { task, why })),

@@ -97,6 +97,7 @@ pub(crate) enum Call {
         task: TaskId,
         world: u32,
         restarts: u32,
+        patient: bool,
         payload: Payload,
     },
     Cancel {
@@ -200,8 +201,9 @@ impl Cluster {
         let _ = self.calls.send(Call::Attach(Box::new(link)));
     }
 
-    /// Gives the workers something to do.
-    pub fn submit(&self, world: u32, restarts: u32, payload: Payload) -> TaskId {
+    /// Gives the workers something to do. The ranks of a patient task are not interrupted where one is lost: they
+    /// notice, and keep what they have.
+    pub fn submit(&self, world: u32, restarts: u32, patient: bool, payload: Payload) -> TaskId {
         let task = TaskId(self.next_task.fetch_add(1, Ordering::Relaxed));
         if self
             .calls
@@ -209,6 +211,7 @@ impl Cluster {
                 task,
                 world,
                 restarts,
+                patient,
                 payload,
             })
             .is_err()

@@ -120,6 +120,7 @@ fn phase(phase: &Phase) -> &'static str {
         Phase::Forming { .. } => "starting",
         Phase::Ready => "ready",
         Phase::Running => "running",
+        Phase::Leaving { .. } => "recovering",
         Phase::Cancelling { .. } => "cancelling",
         Phase::Stopping { .. } => "stopping",
         Phase::Over => "over",

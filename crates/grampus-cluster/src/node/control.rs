@@ -149,7 +149,7 @@ fn wait_for_nodes(cluster: &Cluster, place: Option<&Endpoint>) -> Result<u32, St
 fn submit(cluster: &Cluster, world: u32, Restarts(restarts): Restarts) -> NodeEnd {
     let mut attempt = 0;
     loop {
-        let task = cluster.submit(world, attempt, Payload::default());
+        let task = cluster.submit(world, attempt, false, Payload::default());
         let failure = loop {
             match cluster.board().look_at(task, Duration::from_secs(3600)).end {
                 Some(TaskEnd::Returned(_)) => return NodeEnd { code: 0, why: None },

@@ -15,7 +15,7 @@ type Object = Py<PyAny>;
 
 /// Trains until the settings, a trigger or the watcher ends it; returns where it stands and why it ended.
 ///
-/// `settings` and `at` are JSON.
+/// `settings` and `at` are JSON. Where it fails, `watcher.fails` is told where it stands, and why.
 #[pyfunction]
 fn fit<'py>(
     model: Bound<'py, PyAny>,
@@ -25,11 +25,17 @@ fn fit<'py>(
     at: &str,
 ) -> PyResult<(String, String)> {
     let settings: Settings = parsed(settings)?;
-    let at: Position = parsed(at)?;
+    let mut at: Position = parsed(at)?;
     let clock = SystemClock::start();
     let (mut model, mut feed, mut watcher) = (Duck(model), Duck(feed), Duck(watcher));
-    let outcome = grampus_train::fit::fit(&mut model, &mut feed, &mut watcher, &settings, at, &clock)?;
-    Ok((written(&outcome.at)?, outcome.reason))
+    let ended = grampus_train::fit::fit(&mut model, &mut feed, &mut watcher, &settings, &mut at, &clock);
+    if let Err(error) = &ended {
+        let py = watcher.0.py();
+        watcher
+            .0
+            .call_method1(intern!(py, "fails"), (written(&at)?, error.value(py)))?;
+    }
+    Ok((written(&at)?, ended?.reason))
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {

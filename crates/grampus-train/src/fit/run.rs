@@ -20,13 +20,14 @@ pub struct Outcome {
     pub reason: String,
 }
 
-/// Trains a model until its settings, a trigger or the watcher ends it, from `at` on.
+/// Trains a model until its settings, a trigger or the watcher ends it, from `at` on; `at` then says where it stands, also
+/// where it failed: of a step, either all was done or nothing.
 pub fn fit<B, E>(
     model: &mut dyn Model<Batch = B, Error = E>,
     feed: &mut dyn Feed<Batch = B, Error = E>,
     watcher: &mut dyn Watcher<Error = E>,
     settings: &Settings,
-    at: Position,
+    at: &mut Position,
     clock: &dyn Clock,
 ) -> Result<Outcome, E> {
     let mut run = Run {
@@ -35,18 +36,13 @@ pub fn fit<B, E>(
         watcher,
         settings,
         clock,
-        at,
+        at: *at,
         losses: Vec::new(),
         reported: clock.now(),
     };
-    loop {
-        if let Some(reason) = run.is_over() {
-            return Ok(Outcome { at: run.at, reason });
-        }
-        if let Some(reason) = run.epoch()? {
-            return Ok(Outcome { at: run.at, reason });
-        }
-    }
+    let ended = run.all();
+    *at = run.at;
+    ended.map(|reason| Outcome { at: *at, reason })
 }
 
 struct Run<'a, B, E> {
@@ -61,6 +57,18 @@ struct Run<'a, B, E> {
 }
 
 impl<B, E> Run<'_, B, E> {
+    /// All epochs; the reason why there are no more.
+    fn all(&mut self) -> Result<String, E> {
+        loop {
+            if let Some(reason) = self.is_over() {
+                return Ok(reason);
+            }
+            if let Some(reason) = self.epoch()? {
+                return Ok(reason);
+            }
+        }
+    }
+
     /// Whether there is nothing left to do, and why.
     fn is_over(&self) -> Option<String> {
         let first = &self.settings.first;
@@ -211,7 +219,7 @@ impl<B, E> Run<'_, B, E> {
         self.report(now)?;
         let mut record = self.record();
         self.watcher.validate(&self.at, &mut record)?;
-        self.at = Position {
+        let next = Position {
             epoch: self.at.epoch + 1,
             step: self.at.step,
             // Where a step has ended the run, its loss is why.
@@ -223,7 +231,8 @@ impl<B, E> Run<'_, B, E> {
             score: record.score(),
             ..Position::default()
         };
-        let asked = self.watcher.epoch_ends(&self.at, &record)?;
+        let asked = self.watcher.epoch_ends(&next, &record)?;
+        self.at = next;
         let progress = trigger::Progress {
             epoch: self.at.epoch,
             step: self.at.step,

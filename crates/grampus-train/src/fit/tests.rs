@@ -167,7 +167,8 @@ fn run(settings: &Settings, at: Position, stop_at: Option<u64>, total_known: boo
         stop_at,
         ..Looks::default()
     };
-    let outcome = fit(&mut model, &mut feed, &mut watcher, settings, at, &*clock).unwrap();
+    let mut at = at;
+    let outcome = fit(&mut model, &mut feed, &mut watcher, settings, &mut at, &*clock).unwrap();
     let log = log.borrow().clone();
     Ran {
         outcome,

@@ -1,0 +1,129 @@
+"""What a worker keeps of a run whose other workers are gone, and how all of them get it.
+
+A worker that loses another leaves the run with all that it had committed. When the run goes on, the workers
+tell each other how far each has come; those that are behind, or new, get all from the one furthest ahead.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from grampus import _report
+from grampus.errors import GrampusError
+
+if TYPE_CHECKING:
+    from grampus._training.job import Fit
+    from grampus.collective import Group
+
+
+@dataclass
+class Kept:
+    """A run as one worker has it: weights and states, and what a checkpoint says besides."""
+
+    run: str
+    state: dict[str, Any]
+    meta: dict[str, Any]
+    # What metrics have counted on the lanes of this worker, and the callbacks' attributes.
+    meters: dict[int, Any]
+    callbacks: bytes | None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """How far it has come: steps, and epochs, which may end without a step."""
+        return self.meta["at"]["step"], self.meta["at"]["epoch"]
+
+
+class NothingKept(GrampusError):
+    """No worker is left that has the run."""
+
+
+_kept: Kept | None = None
+
+
+def keep(kept: Kept) -> None:
+    """Keep it until the run goes on, or another begins."""
+    global _kept
+    _kept = kept
+
+
+def let_go(run: str) -> Kept | None:
+    """What is kept of this run; what is kept of any other goes."""
+    global _kept
+    kept, _kept = _kept, None
+    return kept if kept is not None and kept.run == run else None
+
+
+def gone_on(job: Fit, group: Group) -> Fit:
+    """The job as it goes on after a loss, equal on all workers."""
+    mine = let_go(job.id)
+    told = group._native.gather_bytes(pickle.dumps(None if mine is None else (mine.place, mine.meters)))
+    # Peers of the group have proved the key of the job.
+    places = [pickle.loads(each) for each in told]
+    found = source_of([None if each is None else each[0] for each in places])
+    if found is None:
+        raise NothingKept("no worker is left that has the run")
+    source, why = found
+    furthest = places[source][0]
+    behind = [rank for rank, each in enumerate(places) if each is None or each[0] != furthest]
+    if behind:
+        mine = _spread(mine if group.rank == source else None, group, source)
+    if mine is None:
+        raise NothingKept("the run was not healed")
+    meters: dict[int, Any] = {}
+    for each in places:
+        if each is not None and each[0] == furthest:
+            meters |= each[1]
+    if group.rank == 0:
+        _report.note(f"the run goes on from step {furthest[0]}: {why}")
+    return _with(job, mine, meters)
+
+
+def source_of(places: list[tuple[int, int] | None]) -> tuple[int, str] | None:
+    """The rank that has come furthest, and why it is that one; nothing where no rank has anything.
+
+    >>> source_of([None, (7, 1), (8, 1)])
+    (2, 'rank 2 had come furthest, 1 of 3 workers had come as far')
+    """
+    known = [place for place in places if place is not None]
+    if not known:
+        return None
+    furthest = max(known)
+    rank = places.index(furthest)
+    as_far = sum(place == furthest for place in places)
+    return rank, f"rank {rank} had come furthest, {as_far} of {len(places)} workers had come as far"
+
+
+def _spread(mine: Kept | None, group: Group, source: int) -> Kept:
+    """The same on all workers; arrays travel as they are, and are not pickled."""
+    import numpy as np
+
+    buffers: list[pickle.PickleBuffer] = []
+    text = b"" if mine is None else pickle.dumps(mine, protocol=5, buffer_callback=buffers.append)
+    arrays = [np.frombuffer(memoryview(buffer), np.uint8) for buffer in buffers]
+    sizes = [array.size for array in arrays]
+    told = group._native.gather_bytes(pickle.dumps((sizes, text)))[source]
+    sizes, text = pickle.loads(told)
+    if mine is None:
+        arrays = [np.empty(size, np.uint8) for size in sizes]
+    for array in arrays:
+        if array.size:
+            # What is sent need not be writable, and what is broadcast must be.
+            whole = array if mine is None else array.copy()
+            group.broadcast(whole, source)
+    if mine is not None:
+        return mine
+    found: Kept = pickle.loads(text, buffers=arrays)
+    return found
+
+
+def _with(job: Fit, kept: Kept, meters: dict[int, Any]) -> Fit:
+    from grampus._training import saved
+
+    callbacks = job.callbacks
+    if kept.callbacks is not None:
+        for callback, attributes in zip(callbacks, pickle.loads(kept.callbacks), strict=True):
+            vars(callback).update(attributes)
+    told = {**kept.meta, "meters": saved.written_meters(meters)}
+    return replace(job, state=kept.state, at=told["at"], saved=told)

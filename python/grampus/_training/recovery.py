@@ -1,0 +1,111 @@
+"""Going on after workers were lost, as long as that makes sense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from grampus import _exception
+from grampus._training.kept import NothingKept
+from grampus.errors import PeerLost, WorkerDied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grampus._training.job import Fit
+
+Answer = TypeVar("Answer")
+
+# A step in which workers are lost again and again loses them for a reason.
+_SAME_STEP = 3
+# Losses that evaluating and predicting make good.
+_REPEATS = 10
+_LOST = (WorkerDied, PeerLost)
+
+
+class Verdict(NamedTuple):
+    """Whether to go on, and why."""
+
+    goes_on: bool
+    why: str
+
+
+@dataclass
+class Losses:
+    """The losses of one call, and where it went on after each."""
+
+    most: int | None
+    lost: list[str] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    def went_on(self, step: int) -> None:
+        """The run went on from this step."""
+        self.steps.append(step)
+
+    def lose(self, what: str) -> Verdict:
+        """One more was lost.
+
+        >>> losses = Losses(most=2)
+        >>> losses.lose("rank 1 was killed")
+        Verdict(goes_on=True, why='1 of 2 losses')
+        """
+        self.lost.append(what)
+        count = len(self.lost)
+        if self.most is not None and count > self.most:
+            return Verdict(False, f"{count} workers were lost, and max_failures={self.most} are allowed")
+        last = self.steps[1 - _SAME_STEP :]
+        if len(last) == _SAME_STEP - 1 and len(set(last)) == 1 and len(self.steps) == count - 1:
+            return Verdict(
+                False,
+                f"step {last[0] + 1} was begun {_SAME_STEP} times, and each time a worker was lost: look at "
+                "its rows, at the model, and at the memory",
+            )
+        return Verdict(True, f"{count} of {'any number of' if self.most is None else self.most} losses")
+
+
+def train(
+    job: Fit,
+    call: Callable[[Fit, bool], list[Any]],
+    losses: Losses,
+    from_checkpoint: Callable[[Fit], Fit | None],
+) -> list[Any]:
+    """Train with `call`, and go on from what the workers that are left have; where none is, from a file."""
+    # The others sum by libraries that do not outlive a loss.
+    patient = job.spec.backend == "grampus"
+    lost: Exception | None = None
+    while True:
+        try:
+            return call(job, patient)
+        except _LOST as error:
+            if not patient:
+                raise
+            lost = error
+            _judge(lost, losses)
+            job = replace(job, losses=len(losses.lost))
+        except NothingKept as error:
+            saved = from_checkpoint(job)
+            if saved is None:
+                raise _noted(lost or error, f"{error}, and it was not saved: pass checkpoint=") from None
+            job = saved
+
+
+def repeated(call: Callable[[], Answer]) -> Answer:
+    """Call something that may be done again where a worker was lost."""
+    losses = Losses(_REPEATS)
+    while True:
+        try:
+            return call()
+        except _LOST as lost:
+            _judge(lost, losses)
+
+
+def _judge(lost: Exception, losses: Losses) -> None:
+    """Go on, or raise what was lost."""
+    verdict = losses.lose(str(lost))
+    if not verdict.goes_on:
+        raise _noted(lost, verdict.why)
+
+
+def _noted(error: Exception, text: str) -> Exception:
+    _exception.note(error, f"grampus: {text}")
+    return error

@@ -1,0 +1,262 @@
+"""Workers are killed and stopped; what comes out is what would have come out without."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import grampus as gp
+
+runtime = one_cluster(workers=3, heartbeat_timeout=1.5)
+ROWS = 96
+
+
+class Net(nn.Module):
+    """All that a step could get wrong if it were repeated: dropout, batch norm, momentum elsewhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Deadly(nn.Module):
+    """A loss that ends its worker when certain rows come by: each of them once, or always."""
+
+    def __init__(self, folder, rows=(), how=signal.SIGKILL, always=False):
+        super().__init__()
+        self.folder, self.rows, self.how, self.always = str(folder), rows, how, always
+
+    def forward(self, output, target):
+        for row in self.rows:
+            if (target[:, 1] == row).any() and self.training and self._first(row):
+                os.kill(os.getpid(), self.how)
+        return nn.functional.cross_entropy(output, target[:, 0])
+
+    def _first(self, row):
+        if self.always:
+            return True
+        try:
+            os.close(os.open(f"{self.folder}/{row}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+
+def arrays():
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(ROWS, 3, generator=draw)
+    y = torch.stack([(x.sum(1) > 0).long(), torch.arange(ROWS)], dim=1)
+    return {"x": x, "y": y}
+
+
+def estimator(loss, workers=3, **settings):
+    return gp.Estimator.from_torch(
+        model=lambda config: Net(),
+        optimizer=lambda model, config: torch.optim.AdamW(model.parameters(), lr=0.01),
+        scheduler=lambda optimizer, config: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
+        loss=loss,
+        workers=workers,
+        lanes=3,
+        seed=5,
+        **settings,
+    )
+
+
+def trained(tmp_path, rows=(), data=None, **settings):
+    """The digest and the history of a run that loses a worker at each of these rows."""
+    est = estimator(Deadly(tmp_path, rows, settings.pop("how", signal.SIGKILL)))
+    history = est.fit(arrays() if data is None else data, epochs=3, batch_size=12, **settings)
+    return est.digest(), history
+
+
+@pytest.fixture
+def undisturbed(tmp_path):
+    return trained(tmp_path)
+
+
+def loader(config, batch_size):
+    data = arrays()
+    return DataLoader(TensorDataset(data["x"], data["y"]), batch_size=batch_size, shuffle=True)
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+@pytest.mark.parametrize("rows", [(0,), (50,), (17, 60, 61, 95)])
+def test_a_killed_worker_changes_nothing(tmp_path, undisturbed, rows):
+    before = gp.run(os.getpid)
+    digest, history = trained(tmp_path, rows)
+    assert digest == undisturbed[0]
+    assert history["loss"] == undisturbed[1]["loss"]
+    assert history["samples"] == [ROWS] * 3
+    # Those that were not killed are the same processes as before.
+    left = set(before) & set(gp.run(os.getpid))
+    assert len(left) >= 3 - len(rows)
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_data_of_every_kind_goes_on(tmp_path):
+    data = arrays()
+    table = pa.table({f"x{at}": data["x"][:, at].numpy() for at in range(3)} | {"y": data["y"][:, 0].numpy()})
+    table = table.append_column("id", pa.array(np.arange(ROWS)))
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=20)
+    columns = {"feature_cols": [["x0", "x1", "x2"]], "label_cols": [["y", "id"]]}
+    shards = gp.read_parquet(tmp_path / "t.parquet")
+    for number, (source, named) in enumerate(
+        [(loader, {}), (shards, columns), (shards.stream(2), columns), (str(tmp_path / "t.parquet"), columns)]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        wanted = trained(folder, (), source, **named)[0]
+        assert trained(folder, (30, 31), source, **named)[0] == wanted
+
+
+def test_the_user_is_told(tmp_path):
+    with pytest.warns(
+        RuntimeWarning, match=r"the run goes on from step \d+: rank \d had come furthest, 2 of 3"
+    ):
+        trained(tmp_path, (40,))
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_a_stopped_worker_is_given_up_and_replaced(tmp_path, undisturbed):
+    assert trained(tmp_path, (40,), how=signal.SIGSTOP)[0] == undisturbed[0]
+
+
+class Counts(gp.callbacks.Callback):
+    """Keeps count, and ends its worker as an epoch ends."""
+
+    def __init__(self, folder, deadly):
+        self.folder, self.deadly, self.epochs = str(folder), deadly, []
+
+    def on_epoch_end(self, run):
+        self.epochs.append(run.epoch)
+        run.log("counted", len(self.epochs))
+        if self.deadly and run.epoch == 2 and Deadly(self.folder)._first("callback"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_callbacks_go_on_on_another_worker(tmp_path, undisturbed):
+    calm, deadly = Counts(tmp_path, False), Counts(tmp_path, True)
+    _, wanted = trained(tmp_path, callbacks=[calm], validation_data=arrays())
+    digest, history = trained(tmp_path, (40,), callbacks=[deadly], validation_data=arrays())
+    assert digest == undisturbed[0]
+    assert calm.epochs == deadly.epochs == [1, 2, 3]
+    for name in ("loss", "val_loss", "counted", "learning_rate"):
+        assert history[name] == wanted[name]
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_checkpoints_go_on_too(tmp_path, undisturbed):
+    every = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(5))
+    digest, _ = trained(tmp_path, (10, 70), checkpoint=every)
+    assert digest == undisturbed[0]
+    again = estimator(Deadly(tmp_path)).load(tmp_path / "saved")
+    assert again.digest() == digest
+
+
+def test_rows_that_always_kill_are_named(tmp_path):
+    est = estimator(Deadly(tmp_path, (40,), always=True))
+    with pytest.warns(RuntimeWarning), pytest.raises(gp.WorkerDied) as caught:
+        est.fit(arrays(), epochs=3, batch_size=12)
+    assert "was begun 3 times, and each time a worker was lost" in str(caught.value.__notes__)
+
+
+def test_no_more_losses_than_allowed(tmp_path):
+    est = estimator(Deadly(tmp_path, (40,)))
+    with pytest.raises(gp.WorkerDied) as caught:
+        est.fit(arrays(), epochs=3, batch_size=12, max_failures=0)
+    assert "max_failures=0 are allowed" in str(caught.value.__notes__)
+    with pytest.raises(ValueError, match="max_failures must be a whole number of at least 0"):
+        est.fit(arrays(), max_failures=-1)
+
+
+def kill_all(after):
+    """Kill every worker once the run is under way."""
+    time.sleep(after)
+    for pid in PIDS:
+        os.kill(pid, signal.SIGKILL)
+
+
+PIDS: list[int] = []
+
+
+class Slow(Deadly):
+    """Takes its time."""
+
+    def forward(self, output, target):
+        time.sleep(0.02)
+        return super().forward(output, target)
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+@pytest.mark.parametrize("saved", [True, False])
+def test_when_all_are_lost_the_last_checkpoint_is_taken(tmp_path, undisturbed, saved):
+    PIDS[:] = gp.run(os.getpid)
+    est = estimator(Slow(tmp_path))
+    settings = {}
+    if saved:
+        settings["checkpoint"] = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(1))
+    killer = threading.Thread(target=kill_all, args=(0.35,))
+    killer.start()
+    try:
+        if saved:
+            est.fit(arrays(), epochs=3, batch_size=12, **settings)
+            assert est.digest() == undisturbed[0]
+        else:
+            with pytest.raises(gp.WorkerDied) as caught:
+                est.fit(arrays(), epochs=3, batch_size=12)
+            assert "no worker is left that has the run, and it was not saved" in str(caught.value.__notes__)
+    finally:
+        killer.join()
+
+
+class KillsOnce(nn.Module):
+    """A model that ends its worker at a row, once."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = str(folder)
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x):
+        if (x[:, 0] == 7).any() and Deadly(self.folder)._first("answer"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.layer(x)
+
+
+def test_answers_are_given_again(tmp_path):
+    x = torch.randn(50, 3)
+    x[33, 0] = 7
+
+    def answering(folder):
+        folder.mkdir()
+        return gp.Estimator.from_torch(
+            model=lambda config: KillsOnce(folder), optimizer=None, loss=nn.MSELoss(), workers=3, seed=1
+        )
+
+    (tmp_path / "never").mkdir()
+    data = {"x": x, "y": torch.zeros(50, 1)}
+    calm = answering(tmp_path / "calm")
+    (tmp_path / "calm" / "answer").touch()
+    assert answering(tmp_path / "a").evaluate(data) == calm.evaluate(data)
+    assert torch.equal(answering(tmp_path / "b").predict(x), calm.predict(x))
+    frame = pa.table({f"x{at}": x[:, at].numpy() for at in range(3)})
+    pq.write_table(frame, tmp_path / "in.parquet", row_group_size=9)
+    columns = {"feature_cols": [["x0", "x1", "x2"]]}
+    for name, est in (("c", answering(tmp_path / "c")), ("d", calm)):
+        est.predict(tmp_path / "in.parquet", out=tmp_path / f"{name}.parquet", **columns)
+    assert pq.read_table(tmp_path / "c.parquet").equals(pq.read_table(tmp_path / "d.parquet"))
