@@ -181,9 +181,12 @@ class LoadedTable:
         """Read batches of the places that are asked for."""
         places = ((ask.rows.start, ask.rows.stop) for ask in asks if isinstance(ask.rows, range))
         found: dict[str, None] = {}
-        for tree, skipped in self._source.read(places, self._seed, self._epoch, self._shuffled):
-            found |= dict.fromkeys(why for why in skipped if why not in self._told)
-            yield tree
-        if found:
-            self._told |= found.keys()
-            _report.note(left_out(list(found)))
+        try:
+            for tree, skipped in self._source.read(places, self._seed, self._epoch, self._shuffled):
+                found |= dict.fromkeys(why for why in skipped if why not in self._told)
+                yield tree
+        finally:
+            # Nobody asks for more than the last batch, so this is not reached otherwise.
+            if found:
+                self._told |= found.keys()
+                _report.note(left_out(list(found)))
