@@ -24,6 +24,7 @@ class Logger:
     - `epoch`: `record`, as `History` keeps it
     - `checkpoint`: `name` and `path`
     - `note`: `text`
+    - `lost`: a worker is, `text` says how; and `recovered`: the run goes on, from `step` on, with `workers`
     - `end`: `reason` and `step`. A run that fails has none
     """
 

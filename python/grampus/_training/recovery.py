@@ -35,6 +35,8 @@ class Losses:
     """The losses of one call, and where it went on after each."""
 
     most: int | None
+    # Is told of each.
+    hears: Callable[[str], None] | None = None
     lost: list[str] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
 
@@ -50,6 +52,8 @@ class Losses:
         Verdict(goes_on=True, why='1 of 2 losses')
         """
         self.lost.append(what)
+        if self.hears is not None:
+            self.hears(what)
         count = len(self.lost)
         if self.most is not None and count > self.most:
             return Verdict(False, f"{count} workers were lost, and max_failures={self.most} are allowed")

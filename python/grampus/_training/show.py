@@ -34,6 +34,7 @@ class Show:
     def __init__(self, loggers: list[Logger], folder: str | None, losses: Losses) -> None:
         """`folder` is that of the run; `losses` hears where it goes on after one."""
         self._losses = losses
+        losses.hears = self._lost
         told = list(loggers)
         if not any(isinstance(logger, Progress) for logger in loggers):
             told.insert(0, Progress())
@@ -44,6 +45,9 @@ class Show:
     def __enter__(self) -> Show:
         """Return itself."""
         return self
+
+    def _lost(self, text: str) -> None:
+        self._listeners.event({"kind": "lost", "text": text})
 
     def report(self, rank: int, body: bytes) -> None:  # noqa: ARG002 - what is told names its rank where it matters
         """Take what a worker reports."""
