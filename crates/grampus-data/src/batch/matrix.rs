@@ -3,14 +3,14 @@
 use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::datatypes::{
-    ArrowNativeType, ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, ToByteSlice, UInt8Type,
+    ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    UInt8Type,
 };
 use bytes::Bytes;
-use rustix::mm::{Advice, madvise};
 
 use super::columns::{Columns, no_column};
 use super::output::{Column, Kind, Output};
+use super::room::Room;
 use super::step::Step;
 use super::values::{BadRows, Values, not_numbers, numbers};
 use crate::{DataError, Place};
@@ -19,10 +19,6 @@ use crate::{DataError, Place};
 const TOGETHER: usize = 8;
 /// Rows that are turned over at once: what they take of these columns stays in the cache.
 const TILE: usize = 256;
-/// Memory that is worth large pages, which hold 2 MiB each.
-const LARGE: usize = 4 << 20;
-const PAGE: usize = 4096;
-
 /// Numbers, row behind row.
 #[derive(Clone, Debug)]
 pub struct Matrix {
@@ -103,27 +99,28 @@ impl Source<'_> {
         let columns = &self.output.columns;
         if let [only] = columns.as_slice() {
             let values = self.values(only)?;
-            let data = bytes_of(values.array.as_primitive::<T>().values().to_vec());
+            let numbers = values.array.as_primitive::<T>().values();
+            let mut room = Room::<T::Native>::of(numbers.len())?;
+            room.numbers().copy_from_slice(numbers);
             return Ok(Matrix {
                 kind,
                 shape: values.shape,
-                data,
+                data: room.bytes(),
             });
         }
         let width: usize = columns.iter().map(width_beside).sum();
-        let mut out = vec![T::Native::default(); self.rows.rows() * width];
-        use_large_pages(&mut out);
+        let mut room = Room::<T::Native>::of(self.rows.rows() * width)?;
         let mut at = 0;
         for some in columns.chunks(TOGETHER) {
             let values = some.iter().map(|column| self.values_beside(column));
             let values: Vec<Values> = values.collect::<Result<_, _>>()?;
-            turn_over::<T>(&values, &mut out, width, at);
+            turn_over::<T>(&values, room.numbers(), width, at);
             at += values.iter().map(Values::width).sum::<usize>();
         }
         Ok(Matrix {
             kind,
             shape: vec![width],
-            data: bytes_of(out),
+            data: room.bytes(),
         })
     }
 
@@ -188,29 +185,4 @@ fn turn_over<T: ArrowPrimitiveType>(columns: &[Values], out: &mut [T::Native], w
             at += own;
         }
     }
-}
-
-/// Rows are read in any order, and a small page of memory is found again more slowly than what lies in it.
-fn use_large_pages<N>(numbers: &mut [N]) {
-    let bytes = size_of_val(numbers);
-    if bytes < LARGE {
-        return;
-    }
-    let start = numbers.as_mut_ptr().cast::<u8>();
-    let skipped = start.align_offset(PAGE);
-    let length = (bytes - skipped) / PAGE * PAGE;
-    // SAFETY: all of it lies within the numbers, and the advice changes nothing of what they are. Where it is not taken,
-    // pages stay small.
-    let _ = unsafe { madvise(start.add(skipped).cast(), length, Advice::LinuxHugepage) };
-}
-
-/// Numbers as the bytes that they are, without a copy.
-fn bytes_of<N: ArrowNativeType>(numbers: Vec<N>) -> Bytes {
-    struct Numbers<N>(Vec<N>);
-    impl<N: ArrowNativeType> AsRef<[u8]> for Numbers<N> {
-        fn as_ref(&self) -> &[u8] {
-            self.0.to_byte_slice()
-        }
-    }
-    Bytes::from_owner(Numbers(numbers))
 }

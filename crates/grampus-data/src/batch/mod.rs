@@ -5,6 +5,7 @@ mod columns;
 mod matrix;
 mod output;
 mod pack;
+mod room;
 mod step;
 mod values;
 
