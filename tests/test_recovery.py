@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -133,6 +136,54 @@ def test_the_user_is_told(tmp_path):
 @pytest.mark.filterwarnings("ignore:the run goes on")
 def test_a_stopped_worker_is_given_up_and_replaced(tmp_path, undisturbed):
     assert trained(tmp_path, (40,), how=signal.SIGSTOP)[0] == undisturbed[0]
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_worker_that_is_told_to_go_finishes_its_step(tmp_path, undisturbed, how):
+    before = gp.run(os.getpid)
+    # Not counted as a failure.
+    digest, history = trained(tmp_path, (10, 40), how=how, max_failures=0)
+    assert digest == undisturbed[0]
+    assert history["samples"] == [ROWS] * 3
+    after = gp.run(os.getpid)
+    assert 1 <= len(set(before) & set(after)) <= 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in set(before) - set(after))
+
+
+DRIVER = """
+import sys, time, torch
+sys.path.insert(0, {tests!r})
+import grampus as gp
+from test_recovery import Slow, arrays, estimator
+gp.init(workers=3)
+est = estimator(Slow({folder!r}))
+class Tells(gp.callbacks.Logger):
+    def event(self, event):
+        if event["kind"] == "steps":
+            print("step", event["step"], flush=True)
+est.fit(arrays(), epochs=3, batch_size=12, checkpoint={saved!r}, resume={resume}, callbacks=[Tells()])
+print("digest", est.digest(), flush=True)
+"""
+
+
+def test_a_driver_that_is_told_to_end_saves_the_run_and_the_next_one_goes_on(tmp_path, undisturbed):
+    def start(resume):
+        settings = {"tests": str(Path(__file__).parent), "folder": str(tmp_path), "resume": resume}
+        text = DRIVER.format(saved=str(tmp_path / "saved"), **settings)
+        return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+
+    driver = start(False)
+    line = next(line for line in driver.stdout if line.startswith("step"))
+    driver.send_signal(signal.SIGTERM)
+    rest = driver.stdout.read()
+    assert driver.wait(timeout=20) == 143
+    assert "digest" not in rest
+    steps = [int(path.name.removeprefix("step-")) for path in (tmp_path / "saved").glob("step-*")]
+    # The trigger of a checkpoint that only names a folder is the end of an epoch, every eight steps.
+    assert max(steps) % 8, f"saved at {steps}, heard of {line}"
+    again = start(True)
+    assert f"digest {undisturbed[0]}" in again.communicate(timeout=40)[0]
 
 
 class Counts(gp.callbacks.Callback):

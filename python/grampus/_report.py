@@ -44,6 +44,24 @@ def send(body: bytes) -> None:
         present.agent.report(present.task, body)
 
 
+def asked_to_yield() -> bool | None:
+    """Whether the driver asks the task to end where it can go on later: then, whether to save what it has.
+
+    >>> asked_to_yield()
+    """
+    present = _present
+    return None if present is None else present.agent.asked_to_yield()
+
+
+def leaves() -> None:
+    """Tell the coordinator that this worker leaves once its task has ended.
+
+    >>> leaves()
+    """
+    if _present is not None:
+        _present.agent.leaves()
+
+
 def note(text: str) -> None:
     """Warn the user, from whichever worker.
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any, NamedTuple
 
-from grampus import _exception, _group, _native, _output, _payload, _report, _threads
+from grampus import _exception, _group, _native, _notice, _output, _payload, _report, _threads
 from grampus.errors import NotPicklable
 
 # Errors that a rank typically meets because another one has gone; calls that differ have no such excuse.
@@ -55,8 +55,10 @@ def serve(introduction: Introduction) -> int:
         introduction.silent_after_ms,
     )
     lobby = agent.lobby()
-    while (assignment := agent.next()) is not None:
+    while not _notice.is_given() and (assignment := agent.next()) is not None:
         _work(agent, lobby, assignment, output)
+    # Whoever leaves by himself has said how his task ended before he is gone.
+    agent.flush()
     return 0
 
 

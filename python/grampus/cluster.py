@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    from grampus._wish import Wish
+
 # Modules that take long to import and start no thread: worth importing once, where the driver has them.
 _WORTH_PRELOADING = ("numpy", "torch")
 # What the other side counts with.
@@ -166,14 +168,15 @@ class Cluster:
         kwargs: dict[str, Any],
         workers: int | None,
         on_report: Callable[[int, bytes], None] | None = None,
-        patient: bool = False,
+        wish: Wish | None = None,
     ) -> list[Any]:
         """Do the same, with `on_report` called here for what workers send by `_report.send`: rank and bytes.
 
         All reports are passed on before this returns, or raises what a worker raised. If `on_report` itself
         raises, the function is interrupted on every worker, and that exception is raised.
 
-        Where one worker is lost, those of a `patient` call are not interrupted: they notice by themselves.
+        With a `wish` the call is patient: where one worker is lost, the others are not interrupted but find
+        out by themselves; and it may be asked to end where it can go on later.
         """
         native = self._running()
         world = self.workers if workers is None else _whole(workers, "workers")
@@ -185,7 +188,9 @@ class Cluster:
         task: _native.Task | None = None
         try:
             # No frame of a later traceback may hold on to the memory of the arguments: they get no name.
-            task = native.submit(world, _packed(function, args, kwargs), patient)
+            task = native.submit(world, _packed(function, args, kwargs), wish is not None)
+            if wish is not None:
+                wish.begins(task)
             return self._results(native, self._wait(task, on_report))
         finally:
             if task is not None:

@@ -27,6 +27,7 @@ from grampus._training.options import (
 )
 from grampus._training.recovery import Losses
 from grampus._training.show import Show, hear
+from grampus._wish import Wish
 from grampus.history import History
 from grampus.shards import feeding
 from grampus.shards.batches import Rows
@@ -221,12 +222,12 @@ class Estimator:
             self._adopted(found)
         return found
 
-    def _caller(self, show: Show) -> Callable[[Fit, bool], list[Any]]:
+    def _caller(self, show: Show) -> Callable[[Fit, Wish | None], list[Any]]:
         """What trains on the workers."""
         cluster, workers = self._cluster()
 
-        def call(job: Fit, patient: bool) -> list[Any]:
-            return cluster._call(worker.fit, (job,), {}, min(workers, job.layout.lanes), show.report, patient)
+        def call(job: Fit, wish: Wish | None) -> list[Any]:
+            return cluster._call(worker.fit, (job,), {}, min(workers, job.layout.lanes), show.report, wish)
 
         return call
 
@@ -319,7 +320,7 @@ class Estimator:
 
             def predict_the_rest() -> None:
                 left = replace(job, left=written.left(blocks, folder))
-                cluster._call(written.predict, (left,), {}, ranks, hear, patient=True)
+                cluster._call(written.predict, (left,), {}, ranks, hear, Wish())
 
             recovery.repeated(predict_the_rest)
         return os.fspath(out)
@@ -336,7 +337,7 @@ class Estimator:
         layout = self._laid_out(cluster, workers)
         job = Pass(self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols))
         ranks = min(workers, layout.lanes)
-        return recovery.repeated(lambda: cluster._call(function, (job,), {}, ranks, hear, patient=True))
+        return recovery.repeated(lambda: cluster._call(function, (job,), {}, ranks, hear, Wish()))
 
     # The model
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Failure, GenerationId, Rank, TaskId, WorkerId};
 
 /// Grows with every change of the frames or messages.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// A process introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub enum ToCoordinator {
     Join(Join),
     /// A sign of life.
     Heartbeat,
+    /// It leaves once its task has ended, since somebody told it to go.
+    Leaves,
     /// Something that a task has to say before its end; the bytes are in the frame's payload.
     Report {
         /// Which task.
@@ -89,6 +91,20 @@ pub enum ToWorker {
         task: TaskId,
         /// Why, for the worker's log.
         why: String,
+    },
+    /// End a patient task at the next point at which it can go on later.
+    Yield {
+        /// Which task; another one is left alone.
+        task: TaskId,
+        /// Save what it has, where it has a place for that.
+        save: bool,
+    },
+    /// A rank of a patient task is lost: whoever waits for it waits in vain.
+    Lost {
+        /// Which task; another one is left alone.
+        task: TaskId,
+        /// Which rank.
+        rank: Rank,
     },
     /// Leave: the job is over.
     Stop {

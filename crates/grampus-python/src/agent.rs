@@ -66,6 +66,7 @@ impl Agent {
             card: lobby.bytes(),
             silent_after: Duration::from_millis(silent_after_ms),
             on_cancel: Box::new(on_cancel),
+            on_rank_lost: lobby.on_rank_lost(),
             on_lost: Box::new(agent::leave),
         };
         let inner = py.detach(|| agent::Agent::join(Way::Connect(join), introduction))?;
@@ -93,6 +94,11 @@ impl Agent {
         self.inner.begin(TaskId(task))
     }
 
+    /// Whether the task is asked to end where it can go on later; and then, whether to save what it has.
+    fn asked_to_yield(&self) -> Option<bool> {
+        self.inner.asked_to_yield()
+    }
+
     /// From now on nothing is interrupted; an interrupt that was on its way is raised here. True where the
     /// task was told to end.
     fn settle(&self, py: Python<'_>) -> PyResult<bool> {
@@ -106,6 +112,20 @@ impl Agent {
     fn report(&self, py: Python<'_>, task: u64, body: &[u8]) -> PyResult<()> {
         let body = Bytes::copy_from_slice(body);
         let mut receipt = self.inner.report(TaskId(task), body).map_err(Error::from)?;
+        while !py.detach(|| receipt.wait(LOOK_UP)) {
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+
+    /// Says that this worker leaves once its task has ended.
+    fn leaves(&self) {
+        self.inner.leaves();
+    }
+
+    /// Waits until all that was said has left this process.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let mut receipt = self.inner.flush();
         while !py.detach(|| receipt.wait(LOOK_UP)) {
             py.check_signals()?;
         }

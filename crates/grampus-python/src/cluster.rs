@@ -28,6 +28,7 @@ pub(crate) struct Cluster {
 }
 
 type Cancel = Box<dyn Fn(TaskId, &str) + Send + Sync>;
+type Yield = Box<dyn Fn(TaskId, bool) + Send + Sync>;
 
 /// Something that workers do. Whoever loses it, for example to an interrupt, has ended it.
 #[pyclass(module = "grampus._native", frozen)]
@@ -35,6 +36,7 @@ pub(crate) struct Task {
     id: TaskId,
     board: Arc<driver::Board>,
     cancel: Cancel,
+    ask_to_yield: Yield,
     closed: AtomicBool,
 }
 
@@ -155,6 +157,7 @@ impl Cluster {
                 id: cluster.submit(world, 0, patient, payload.inner()),
                 board: Arc::clone(&self.board),
                 cancel: Box::new(cluster.canceller()),
+                ask_to_yield: Box::new(cluster.yielder()),
                 closed: AtomicBool::new(false),
             }),
             None => Err(GrampusError::new_err("the cluster was stopped")),
@@ -194,6 +197,11 @@ impl Task {
     /// Tells every rank to end it.
     fn cancel(&self, why: &str) {
         (self.cancel)(self.id, why);
+    }
+
+    /// Asks every rank of a patient task to end where it can go on later, and to save what it has if so.
+    fn ask_to_yield(&self, save: bool) {
+        (self.ask_to_yield)(self.id, save);
     }
 
     /// Lets go of it, and cancels it if it runs.

@@ -10,7 +10,8 @@
 //! - a word for each lane that says that its part has come whole (GR-1: a sum without all lanes is never applied);
 //! - a word for each parameter that counts the lanes that used it (GR-2: a parameter that no lane used has no gradient,
 //!   which is not the same as a gradient of zero);
-//! - a word in which lane 0 says something to all (here: that its buffers have changed).
+//! - a word in which lane 0 says something to all (here: that its buffers have changed);
+//! - a word in which any lane says that its worker would rather stop after this step, so that all do so after the same.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use crate::plan::lanes_of;
 const BUCKET: usize = 8 << 20;
 /// Every gradient begins at a cache line.
 const ALIGNMENT: usize = 64;
-/// Words of the tail before those of the lanes: loss, and what lane 0 says.
-const TAIL_HEAD: usize = 2;
+/// Words of the tail before those of the lanes: loss, what lane 0 says, and who wants to stop.
+const TAIL_HEAD: usize = 3;
 
 /// Elements of one parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Summed {
     pub unused: Vec<usize>,
     /// What lane 0 said.
     pub said: f32,
+    /// Whether a worker wants to stop after this step.
+    pub stops: bool,
 }
 
 struct Bucket {
@@ -190,12 +193,14 @@ impl Gradients {
         missing.map(|(parameter, _)| parameter).collect()
     }
 
-    /// Ends the step of the present lane: its share of the loss, and what lane 0 says to all.
-    pub fn end(&mut self, loss: f32, says: f32) {
+    /// Ends the step of the present lane: its share of the loss, what lane 0 says to all, and whether this worker wants to
+    /// stop after the step.
+    pub fn end(&mut self, loss: f32, says: f32, stops: bool) {
         let lane = self.lanes.start as usize + self.at;
         let mut words = vec![0.0_f32; self.tail.len() / size_of::<f32>()];
         words[0] = loss;
         words[1] = if lane == 0 { says } else { 0.0 };
+        words[2] = f32::from(u8::from(stops));
         words[TAIL_HEAD + lane] = 1.0;
         let counts = &mut words[TAIL_HEAD + self.total as usize..];
         for (word, came) in counts.iter_mut().zip(&self.came) {
@@ -207,7 +212,7 @@ impl Gradients {
     /// Says that the present lane has no rows in this batch: it counts as zero, and its part is whole.
     pub fn skip(&mut self, index: usize) -> Result<(), CollectiveError> {
         self.begin(index)?;
-        self.end(0.0, 0.0);
+        self.end(0.0, 0.0, false);
         Ok(())
     }
 
@@ -246,6 +251,7 @@ impl Gradients {
         Ok(Summed {
             loss: f64::from(words[0]),
             said: words[1],
+            stops: words[2] != 0.0,
             unused: unused.map(|(parameter, _)| parameter).collect(),
         })
     }

@@ -75,7 +75,7 @@ fn step(
                 gradients.ready(parameter)?;
             }
         }
-        gradients.end(value, 5.0);
+        gradients.end(value, 5.0, false);
     }
     let summed = gradients.finish(&|| false)?;
     let sums = (0..counts.len())
@@ -121,7 +121,7 @@ fn a_lane_without_rows_counts_as_zero_and_one_that_is_missing_is_an_error() {
         let first = gradients.finish(&|| false).unwrap();
         gradients.begin(0).unwrap();
         if group.rank() == 0 {
-            gradients.end(1.0, 0.0);
+            gradients.end(1.0, 0.0, false);
         }
         (first, gradients.finish(&|| false).unwrap_err().to_string())
     });
@@ -156,7 +156,7 @@ fn a_gradient_that_comes_after_its_sum_began_is_an_error() {
         gradients.ready(0).unwrap();
         gradients.ready(0).unwrap();
         gradients.ready(1).unwrap();
-        gradients.end(1.0, 0.0);
+        gradients.end(1.0, 0.0, false);
         gradients.finish(&|| false).unwrap_err().to_string()
     });
     for error in said {

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from grampus import _exception
 from grampus._training.kept import NothingKept
+from grampus._training.leaving import Yielded, stopping
 from grampus.errors import PeerLost, WorkerDied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grampus._training.job import Fit
+    from grampus._wish import Wish
 
 Answer = TypeVar("Answer")
 
@@ -21,6 +23,8 @@ _SAME_STEP = 3
 # Losses that evaluating and predicting make good.
 _REPEATS = 10
 _LOST = (WorkerDied, PeerLost)
+# As a shell shows the end by SIGTERM.
+_TOLD_TO_END = 143
 
 
 class Verdict(NamedTuple):
@@ -37,60 +41,63 @@ class Losses:
     most: int | None
     # Is told of each.
     hears: Callable[[str], None] | None = None
-    lost: list[str] = field(default_factory=list)
+    lost: list[Exception] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
 
     def went_on(self, step: int) -> None:
-        """The run went on from this step."""
+        """The run went on from this step; raise the last loss where it never comes any further."""
         self.steps.append(step)
+        again = self.steps[-_SAME_STEP:]
+        if len(again) == _SAME_STEP and len(set(again)) == 1 and self.lost:
+            raise _noted(
+                self.lost[-1],
+                f"step {step + 1} was begun {_SAME_STEP} times, and each time a worker was lost: look at its "
+                "rows, at the model, and at the memory",
+            )
 
-    def lose(self, what: str) -> Verdict:
+    def lose(self, what: Exception) -> Verdict:
         """One more was lost.
 
         >>> losses = Losses(most=2)
-        >>> losses.lose("rank 1 was killed")
+        >>> losses.lose(WorkerDied("rank 1 was killed", 1, "here", 17, 137))
         Verdict(goes_on=True, why='1 of 2 losses')
         """
         self.lost.append(what)
         if self.hears is not None:
-            self.hears(what)
+            self.hears(str(what))
         count = len(self.lost)
         if self.most is not None and count > self.most:
             return Verdict(False, f"{count} workers were lost, and max_failures={self.most} are allowed")
-        last = self.steps[1 - _SAME_STEP :]
-        if len(last) == _SAME_STEP - 1 and len(set(last)) == 1 and len(self.steps) == count - 1:
-            return Verdict(
-                False,
-                f"step {last[0] + 1} was begun {_SAME_STEP} times, and each time a worker was lost: look at "
-                "its rows, at the model, and at the memory",
-            )
         return Verdict(True, f"{count} of {'any number of' if self.most is None else self.most} losses")
 
 
 def train(
     job: Fit,
-    call: Callable[[Fit, bool], list[Any]],
+    call: Callable[[Fit, Wish | None], list[Any]],
     losses: Losses,
     from_checkpoint: Callable[[Fit], Fit | None],
 ) -> list[Any]:
     """Train with `call`, and go on from what the workers that are left have; where none is, from a file."""
-    # The others sum by libraries that do not outlive a loss.
-    patient = job.spec.backend == "grampus"
-    lost: Exception | None = None
-    while True:
-        try:
-            return call(job, patient)
-        except _LOST as error:
-            if not patient:
-                raise
-            lost = error
-            _judge(lost, losses)
-            job = replace(job, losses=len(losses.lost))
-        except NothingKept as error:
-            saved = from_checkpoint(job)
-            if saved is None:
-                raise _noted(lost or error, f"{error}, and it was not saved: pass checkpoint=") from None
-            job = saved
+    if job.spec.backend != "grampus":
+        # Other libraries do not outlive a loss.
+        return call(job, None)
+    with stopping() as wish:
+        while True:
+            try:
+                return call(job, wish)
+            except Yielded:
+                if wish.stop:
+                    raise SystemExit(_TOLD_TO_END) from None
+            except _LOST as lost:
+                _judge(lost, losses)
+            except NothingKept as error:
+                saved = from_checkpoint(job)
+                if saved is None:
+                    first = losses.lost[-1] if losses.lost else error
+                    raise _noted(first, f"{error}, and it was not saved: pass checkpoint=") from None
+                job = saved
+                continue
+            job = replace(job, losses=job.losses + 1)
 
 
 def repeated(call: Callable[[], Answer]) -> Answer:
@@ -105,7 +112,7 @@ def repeated(call: Callable[[], Answer]) -> Answer:
 
 def _judge(lost: Exception, losses: Losses) -> None:
     """Go on, or raise what was lost."""
-    verdict = losses.lose(str(lost))
+    verdict = losses.lose(lost)
     if not verdict.goes_on:
         raise _noted(lost, verdict.why)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import _report
 from grampus._training import kept, metering, saved
+from grampus._training.leaving import Yielded
 from grampus.errors import CollectiveError
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ class Watcher:
 
     def fails(self, at: str, error: BaseException) -> None:
         """Keep what was committed where another worker is to blame: the run may go on without it."""
+        if isinstance(error, Yielded):
+            self._save_if_asked(at)
         if isinstance(error, _BLAMES_OTHERS) and self._model.roll_back():
             kept.keep(
                 kept.Kept(
@@ -140,6 +143,13 @@ class Watcher:
                     callbacks=self._callbacks_now,
                 )
             )
+
+    def _save_if_asked(self, at: str) -> None:
+        told = self._group._native.gather_bytes(b"save" if _report.asked_to_yield() else b"")
+        if self._job.saving is not None and any(told):
+            self.save(at, "the driver was told to end")
+            if self._store is not None:
+                self._store.wait()
 
     def close(self) -> None:
         """End what goes on in the background."""
@@ -166,7 +176,11 @@ class Watcher:
         run.epoch, run.step, run.loss = epoch, step, loss
         if self._asks_at_steps:
             self._call("on_step_end")
-            return self._agreed()[1]
+            reason = self._agreed()[1]
+            if reason is not None:
+                return reason
+        if self._model.stops:
+            raise Yielded(f"the run was asked to end after step {step}")
         return None
 
     def validate(self, epoch: int) -> list[tuple[str, float]]:

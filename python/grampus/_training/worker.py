@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pickle
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from grampus import _native, collective
 from grampus._training import kept, metering
 from grampus._training.cleanup import closing
 from grampus._training.lanes import Lanes
+from grampus._training.leaving import hearing
 from grampus._training.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def fit(job: Fit) -> dict[str, Any]:
         }
         with closing(Watcher(job, model, feed, validation, framework.take)) as watcher:
             watcher.run_begins()
-            at, reason = _native.fit(model, feed, watcher, json.dumps(settings), json.dumps(job.at))
+            with hearing() if job.spec.backend == "grampus" else nullcontext():
+                at, reason = _native.fit(model, feed, watcher, json.dumps(settings), json.dumps(job.at))
             ended = json.loads(at)
             records = [*watcher.records, *watcher.cut_off(ended)]
             watcher.run_ends(ended, reason)

@@ -38,16 +38,16 @@ class Gradients(Protocol):
         """Inside, backward makes the gradients that count; of those that are there already, a share does."""
         ...
 
-    def end(self, loss: float, says: float) -> None:
-        """End a lane's part of a step: its share of the loss, and what lane 0 says to all."""
+    def end(self, loss: float, says: float, stops: bool) -> None:
+        """End a lane's part of a step: its share of the loss, what lane 0 says, whether its worker stops."""
         ...
 
     def skip(self, lane: int) -> None:
         """A lane has no rows in this batch."""
         ...
 
-    def finish(self) -> tuple[float, float]:
-        """Wait for the sums; return the loss of the batch and what lane 0 said."""
+    def finish(self) -> tuple[float, float, bool]:
+        """Wait for the sums; return the loss of the batch, what lane 0 said, and whether a worker stops."""
         ...
 
 
@@ -58,6 +58,7 @@ class PlainGradients:
         """Of these parameters."""
         self._parameters = parameters
         self._loss = 0.0
+        self._stops = False
         self._armed = nullcontext()
 
     def begin(self, lane: int) -> None:  # noqa: ARG002
@@ -69,17 +70,17 @@ class PlainGradients:
         """Nothing to do."""
         return self._armed
 
-    def end(self, loss: float, says: float) -> None:  # noqa: ARG002
+    def end(self, loss: float, says: float, stops: bool) -> None:  # noqa: ARG002
         """Keep the loss."""
-        self._loss = loss
+        self._loss, self._stops = loss, stops
 
     def skip(self, lane: int) -> None:
         """A batch has at least one row, and this is the lane that gets it."""
         self.begin(lane)
 
-    def finish(self) -> tuple[float, float]:
+    def finish(self) -> tuple[float, float, bool]:
         """The loss of the one lane."""
-        return self._loss, 0.0
+        return self._loss, 0.0, self._stops
 
 
 class LaneGradients:
@@ -180,7 +181,7 @@ class LaneGradients:
         finally:
             self._armed = False
 
-    def end(self, loss: float, says: float) -> None:
+    def end(self, loss: float, says: float, stops: bool) -> None:
         """Look after what backward has not reached."""
         for index in self._native.missing():
             if self._is_users(index):
@@ -190,7 +191,7 @@ class LaneGradients:
                 self._native.ready(index)
         if self._sparse is not None:
             self._sparse.end(self._first + self._at)
-        self._native.end(loss, says)
+        self._native.end(loss, says, stops)
 
     def skip(self, lane: int) -> None:
         """It counts as zero."""
@@ -204,9 +205,9 @@ class LaneGradients:
             for parameter, view in zip(self._dense, self._views[index], strict=True):
                 parameter.grad = view
 
-    def finish(self) -> tuple[float, float]:
+    def finish(self) -> tuple[float, float, bool]:
         """Wait for the sums; what no lane has used has no gradient."""
-        loss, unused, said = self._native.finish()
+        loss, unused, said, stops = self._native.finish()
         for parameter, view in zip(self._dense, self._views[self._at], strict=True):
             # On this lane code of the user may have set it to `None`, and backward not have reached it.
             if parameter.grad is not view:
@@ -215,7 +216,7 @@ class LaneGradients:
             self._dense[index].grad = None
         if self._sparse is not None:
             self._sparse.finish()
-        return loss, said
+        return loss, said, stops
 
 
 class _SparseGradients:
@@ -307,7 +308,7 @@ class FlatGradients(ABC):
         _scale([p for p in self._parameters if p.grad is not None], share)
         return nullcontext()
 
-    def end(self, loss: float, says: float) -> None:
+    def end(self, loss: float, says: float, stops: bool) -> None:  # noqa: ARG002 - such a run does not go on
         """Keep what is summed with the gradients."""
         used = [float(p.grad is not None) for p in self._parameters]
         self._words = [loss, says if self._lane == 0 else 0.0, *used]
@@ -315,9 +316,9 @@ class FlatGradients(ABC):
     def skip(self, lane: int) -> None:
         """It counts as zero."""
         self.begin(lane)
-        self.end(0.0, 0.0)
+        self.end(0.0, 0.0, False)
 
-    def finish(self) -> tuple[float, float]:
+    def finish(self) -> tuple[float, float, bool]:
         """Sum all gradients of a type at once."""
         words = torch.tensor(self._words, dtype=torch.float32, device=self._parameters[0].device)
         self._sum_of_all(words)
@@ -335,7 +336,7 @@ class FlatGradients(ABC):
             parts = flat.split([grad.numel() for grad in grads])
             for grad, part in zip(grads, parts, strict=True):
                 grad.copy_(part.view(grad.shape))
-        return loss, said
+        return loss, said, False
 
 
 class ProcessGroupGradients(FlatGradients):

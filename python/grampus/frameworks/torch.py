@@ -18,6 +18,7 @@ from torch.utils import data as torch_data
 from grampus import _exception, _native
 from grampus._training import creator
 from grampus._training.feed import Batch, StreamFeed, TableFeed
+from grampus._training.leaving import wants_to_stop
 from grampus.frameworks import _torch_batches, _torch_data, _torch_state
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
@@ -80,6 +81,8 @@ class Model:
         # What metrics have yet to count: they count a step when it is done.
         self._unmetered: list[tuple[int, Any, Any]] = []
         self._torn = False
+        # Whether a worker wants to stop after the step that was done last.
+        self.stops = False
         self._frozen: list[tuple[str, Any]] = []
         self._generator = torch.default_generator
 
@@ -149,7 +152,7 @@ class Model:
         # Neither infinite nor NaN; cheaper than asking for both.
         if value - value != 0.0:
             self.odd_losses.append((lane, value / share, part.rows))
-        gradients.end(value, self._buffers.end(lane))  # type: ignore[union-attr]
+        gradients.end(value, self._buffers.end(lane), wants_to_stop())  # type: ignore[union-attr]
         if self.meters.get(lane):
             self._unmetered.append((lane, _judged(output), target))
 
@@ -164,7 +167,7 @@ class Model:
 
     def commit(self) -> float:
         """Sum over all lanes, and apply the step."""
-        loss, said = self._gradients.finish()
+        loss, said, self.stops = self._gradients.finish()
         self._buffers.finish(said)  # type: ignore[union-attr]
         # From here on nothing can fail for another worker: the step is done as a whole.
         self._torn = True

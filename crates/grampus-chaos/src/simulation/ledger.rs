@@ -88,6 +88,8 @@ pub(super) struct Ledger {
     /// Members whose link is not known to be broken.
     pub linked: BTreeSet<WorkerId>,
     pub unlinked: BTreeSet<WorkerId>,
+    /// Members that said that they leave.
+    pub leaving: BTreeSet<WorkerId>,
     /// The last generation that each member was told.
     pub generations: BTreeMap<WorkerId, GenerationId>,
     pub generation: GenerationId,
@@ -119,6 +121,7 @@ impl Ledger {
             members: Vec::new(),
             linked: BTreeSet::new(),
             unlinked: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             generations: BTreeMap::new(),
             generation: GenerationId(0),
             launched: BTreeMap::new(),
@@ -160,6 +163,10 @@ impl Ledger {
                 self.note_finished(*worker, *task, outcome);
                 (Kind::Word, Some(*worker), Some(*task))
             }
+            Input::Leaves(worker) => {
+                self.leaving.insert(*worker);
+                (Kind::Word, Some(*worker), None)
+            }
             Input::LinkLost { worker, .. } => (Kind::LinkLost, Some(*worker), None),
             Input::Exited { worker, .. } => (Kind::Exited, Some(*worker), None),
             Input::LaunchFailed { worker, .. } => (Kind::LaunchFailed, Some(*worker), None),
@@ -169,7 +176,7 @@ impl Ledger {
                 self.note_submit(now, *task, *world, *patient);
                 (Kind::Call, None, Some(*task))
             }
-            Input::Cancel { task, .. } => (Kind::Call, None, Some(*task)),
+            Input::Cancel { task, .. } | Input::Yield { task, .. } => (Kind::Call, None, Some(*task)),
             Input::Start | Input::Stop { .. } => (Kind::Call, None, None),
             Input::Tick => (Kind::Tick, None, None),
         };
@@ -348,7 +355,13 @@ impl Ledger {
                     format!("{worker} is told to end task {task}, whose ranks find out by themselves")
                 })
             }
-            ToWorker::Stop { .. } | ToWorker::Heartbeat => Ok(()),
+            ToWorker::Yield { task, .. } => {
+                let patient = self.tasks.get(task).is_some_and(|record| record.patient);
+                hold(patient, "CO-12", || {
+                    format!("{worker} is asked to yield task {task}, which is not patient")
+                })
+            }
+            ToWorker::Lost { .. } | ToWorker::Stop { .. } | ToWorker::Heartbeat => Ok(()),
         }
     }
 

@@ -226,6 +226,19 @@ impl World {
             }
             ToWorker::Task(task) => self.begin(index, &task)?,
             ToWorker::Cancel { task, .. } => self.cancel(index, task),
+            ToWorker::Lost { task, .. } => {
+                let delay = part(&mut self.random, self.schedule.options.leave_within.mul_f64(1.2));
+                self.later(index, delay, Happening::End(task, Ending::Blame));
+            }
+            ToWorker::Yield { task, .. } => {
+                let delay = millis(&mut self.random, 0, 100);
+                if !self.schedule.calm && self.random.chance(30) {
+                    self.say(index, Said::Leaves);
+                    let after = delay + millis(&mut self.random, 0, 300);
+                    self.later(index, after, Happening::Die(Exit::Code(0)));
+                }
+                self.later(index, delay, Happening::End(task, Ending::Blame));
+            }
             ToWorker::Stop { .. } => {
                 process.leaving = true;
                 process.run = None;

@@ -10,6 +10,7 @@ use grampus_core::{Random, TaskId};
 pub(super) enum Call {
     Submit { task: TaskId, world: u32, patient: bool },
     Cancel { task: TaskId },
+    Yield { task: TaskId },
     Stop,
 }
 
@@ -205,6 +206,10 @@ impl Schedule {
             if random.chance(20) {
                 let at = at + millis(random, 0, 2_000);
                 self.add(at, Planned::Call(Call::Cancel { task }));
+            }
+            if random.chance(20) {
+                let at = at + millis(random, 0, 1_000);
+                self.add(at, Planned::Call(Call::Yield { task }));
             }
         }
         self.add(stop_at, Planned::Call(Call::Stop));

@@ -17,6 +17,7 @@ use super::schedule::{Call, Planned, Schedule, millis, part};
 pub(super) enum Said {
     Join(Join),
     Heartbeat,
+    Leaves,
     Finished(TaskId, Outcome),
     LinkLost,
 }
@@ -253,6 +254,7 @@ impl World {
                         let why = "reset by peer".to_owned();
                         Input::LinkLost { worker, why }
                     }
+                    Said::Leaves => Input::Leaves(worker),
                     Said::Join(_) | Said::Heartbeat => Input::Heard(worker),
                 }
             }
@@ -275,6 +277,7 @@ impl World {
                 task,
                 why: "the user had enough".to_owned(),
             },
+            Arrival::Call(Call::Yield { task }) => Input::Yield { task, save: true },
             Arrival::Call(Call::Stop) => Input::Stop {
                 why: "the user is done".to_owned(),
             },

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use grampus_core::{JoinString, Outcome, Place, Task, TaskId, WorkerId};
+use grampus_core::{JoinString, Outcome, Place, Rank, Task, TaskId, WorkerId};
 use grampus_net::{Link, NetError};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -44,6 +44,8 @@ pub struct Introduction {
     pub silent_after: Duration,
     /// Called, on the agent's thread, when the running task is to end.
     pub on_cancel: Box<dyn Fn(&str) + Send>,
+    /// Called, on the agent's thread, when another rank of the running task is lost.
+    pub on_rank_lost: Box<dyn Fn(TaskId, Rank) + Send>,
     /// Called, on the agent's thread, when the coordinator is lost.
     pub on_lost: Box<dyn Fn(&str) + Send>,
 }
@@ -115,6 +117,8 @@ pub(crate) enum Stage {
     Assigned(TaskId),
     CancelledEarly(TaskId),
     Running(TaskId),
+    /// It runs, and was asked to end where it can go on later, and perhaps to save what it has.
+    Yielding(TaskId, bool),
     /// It runs, and was told to end.
     Cancelled,
 }
@@ -135,6 +139,10 @@ pub(crate) enum Saying {
         payload: Payload,
         wrote: bool,
     },
+    /// It leaves once its task has ended.
+    Leaves,
+    /// Nothing: what was said before is on its way when this is dropped.
+    Nothing { _said: mpsc::Sender<()> },
 }
 
 /// A report on its way out of this process.
@@ -203,6 +211,14 @@ impl Agent {
         !cancelled
     }
 
+    /// Whether the task that runs is asked to end where it can go on later; and then, whether to save what it has.
+    pub fn asked_to_yield(&self) -> Option<bool> {
+        match *lock(&self.stage) {
+            Stage::Yielding(_, save) => Some(save),
+            _ => None,
+        }
+    }
+
     /// From now on nothing may be cancelled. True where a cancel came before; it has called `on_cancel` by then.
     pub fn settle(&self) -> bool {
         matches!(std::mem::take(&mut *lock(&self.stage)), Stage::Cancelled)
@@ -218,6 +234,18 @@ impl Agent {
         // If the session is gone, the work channel says so next.
         let _ = self.sayings.send(Saying::Report { task, body, written });
         Ok(Receipt(receipt))
+    }
+
+    /// Says that this worker leaves once its task has ended.
+    pub fn leaves(&self) {
+        let _ = self.sayings.send(Saying::Leaves);
+    }
+
+    /// A receipt of all that was said before: whoever leaves by himself waits for it.
+    pub fn flush(&self) -> Receipt {
+        let (said, receipt) = mpsc::channel();
+        let _ = self.sayings.send(Saying::Nothing { _said: said });
+        Receipt(receipt)
     }
 
     /// Hands over how a task ended. `wrote` says that there is output which the supervisor will report as

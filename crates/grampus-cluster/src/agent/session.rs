@@ -204,6 +204,8 @@ impl Session {
                 drop(written);
                 said
             }
+            Saying::Leaves => self.say(&ToCoordinator::Leaves, Payload::default()).await,
+            Saying::Nothing { .. } => Ok(()),
             Saying::Done {
                 task,
                 outcome,
@@ -232,12 +234,25 @@ impl Session {
                 // Under the lock, so that the task cannot end between the look and the signal (AG-1).
                 let mut stage = lock(&self.stage);
                 match *stage {
-                    Stage::Running(running) if running == task => {
+                    Stage::Running(running) | Stage::Yielding(running, _) if running == task => {
                         *stage = Stage::Cancelled;
                         (self.introduction.on_cancel)(&why);
                     }
                     Stage::Assigned(waiting) if waiting == task => *stage = Stage::CancelledEarly(task),
                     _ => {}
+                }
+            }
+            ToWorker::Yield { task, save } => {
+                let mut stage = lock(&self.stage);
+                if matches!(*stage, Stage::Running(running) if running == task) {
+                    *stage = Stage::Yielding(task, save);
+                }
+            }
+            ToWorker::Lost { task, rank } => {
+                let stage = lock(&self.stage);
+                if matches!(*stage, Stage::Running(now) | Stage::Yielding(now, _) | Stage::Assigned(now) if now == task)
+                {
+                    (self.introduction.on_rank_lost)(task, rank);
                 }
             }
             ToWorker::Stop { why } => {

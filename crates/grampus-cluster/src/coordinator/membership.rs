@@ -37,6 +37,7 @@ fn launch(now: Time, state: &mut State, slot: u32, actions: &mut Vec<Action>) {
         Member {
             slot,
             status,
+            leaves: false,
             rank: None,
             ranks: 1,
             node: false,
@@ -73,6 +74,7 @@ pub(super) fn join(now: Time, state: &mut State, join: Join, actions: &mut Vec<A
         Member {
             slot,
             status: Status::In { heard: now },
+            leaves: false,
             rank: None,
             ranks: join.ranks,
             node: join.node,
@@ -187,6 +189,35 @@ pub(super) fn heard(now: Time, state: &mut State, worker: WorkerId) -> Arc {
             (Transition::Heard, String::new())
         }
         _ => (Transition::Ignored, format!("{worker} is not a member")),
+    }
+}
+
+/// A member says that it leaves: what it works on it ends, and nothing more is given to it.
+pub(super) fn leaves(now: Time, state: &mut State, worker: WorkerId) -> Arc {
+    let busy = state
+        .active
+        .as_ref()
+        .is_some_and(|active| active.pending.contains(&worker));
+    let until = now + state.options.exit_report_within;
+    match state.members.get_mut(&worker) {
+        Some(member) if matches!(member.status, Status::In { .. }) => {
+            member.leaves = true;
+            let why = format!("the process of slot {} was told to go, and leaves", member.slot);
+            if !busy {
+                member.status = left(until);
+            }
+            form_again(now, state);
+            (Transition::MemberLeaves, why)
+        }
+        _ => (Transition::Ignored, format!("{worker} is not a member")),
+    }
+}
+
+/// Of a member that leaves nothing is awaited but its exit.
+pub(super) fn left(until: Time) -> Status {
+    Status::Unlinked {
+        until,
+        why: "it was told to go, and did not".to_owned(),
     }
 }
 

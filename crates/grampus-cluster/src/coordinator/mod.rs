@@ -63,6 +63,8 @@ pub enum Input {
         /// Ports that it keeps free for the next task.
         ports: Vec<u16>,
     },
+    /// A member was told to go, and does so once its task has ended.
+    Leaves(WorkerId),
     /// The link of a member broke or was closed.
     LinkLost {
         /// Whose.
@@ -103,6 +105,13 @@ pub enum Input {
         task: TaskId,
         /// Why.
         why: String,
+    },
+    /// The user wants a patient task to end where it can go on later.
+    Yield {
+        /// Which one.
+        task: TaskId,
+        /// What it has is to be saved.
+        save: bool,
     },
     /// The user wants the job over.
     Stop {
@@ -155,8 +164,8 @@ macro_rules! transitions {
 transitions! {
     Started, Joined, Formed, RefusedUnknown, RefusedFull, RefusedOver, Heard, Ignored,
     RankFinished, TaskSucceeded, RankFailedFirst, RankFailedLater, RankCancelled, FinishedStale,
-    LinkBroke, MemberLost, MemberLostIdle, StartRetried, StartGivenUp, ProcessGone, TaskStarted,
-    TaskQueued, TaskRefused, CancelStarted, CancelQueued, CancelIgnored, StopStarted, StopIgnored,
+    MemberLeaves, LinkBroke, MemberLost, MemberLostIdle, StartRetried, StartGivenUp, ProcessGone, TaskStarted,
+    TaskQueued, TaskRefused, YieldAsked, YieldIgnored, CancelStarted, CancelQueued, CancelIgnored, StopStarted, StopIgnored,
     RanksLeave, LeaveTooLate, Stopped, Idle, Paused, Silent, ExitUnreported, JoinTooLate, CancelTooLate, StopTooLate,
 }
 
@@ -177,6 +186,7 @@ impl Transition {
                 | TaskRefused
                 | CancelQueued
                 | CancelIgnored
+                | YieldIgnored
                 | StopIgnored
                 | Idle
         )
@@ -226,6 +236,7 @@ fn decide(now: Time, state: &mut State, input: Input, actions: &mut Vec<Action>)
             outcome,
             ports,
         } => task::finished(now, state, worker, task, outcome, ports, actions),
+        Input::Leaves(worker) => membership::leaves(now, state, worker),
         Input::LinkLost { worker, why } => membership::link_lost(now, state, worker, why, actions),
         Input::Exited {
             worker,
@@ -248,6 +259,7 @@ fn decide(now: Time, state: &mut State, input: Input, actions: &mut Vec<Action>)
             task::submit(state, asked, actions)
         }
         Input::Cancel { task, why } => task::cancel(now, state, task, why, actions),
+        Input::Yield { task, save } => task::ask_to_yield(state, task, save, actions),
         Input::Stop { why } => task::stop(now, state, why, actions),
         Input::Tick => timer::tick(now, state, actions),
     }

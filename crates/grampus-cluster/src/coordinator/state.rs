@@ -106,6 +106,8 @@ pub(super) enum Status {
 pub(super) struct Member {
     pub slot: u32,
     pub status: Status,
+    /// It leaves once its task has ended.
+    pub leaves: bool,
     /// First rank in the newest generation; none where it is not in it.
     pub rank: Option<Rank>,
     pub ranks: u32,
@@ -296,7 +298,7 @@ impl State {
     pub(super) fn everybody_in(&self) -> bool {
         self.slots.iter().all(|slot| {
             slot.and_then(|worker| self.members.get(&worker))
-                .is_some_and(|member| matches!(member.status, Status::In { .. }))
+                .is_some_and(|member| matches!(member.status, Status::In { .. }) && !member.leaves)
         })
     }
 

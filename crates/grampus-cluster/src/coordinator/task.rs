@@ -109,7 +109,10 @@ pub(super) fn finished(
             format!("{worker} is not a member, its end of task {id} is ignored"),
         );
     };
-    member.status = Status::In { heard: now };
+    member.status = match member.leaves {
+        true => membership::left(now + state.options.exit_report_within),
+        false => Status::In { heard: now },
+    };
     member.ports = ports;
     let stale_counts = planted(state, Bug::StaleCounts);
     let active = state
@@ -206,14 +209,26 @@ pub(super) fn rank_failed(now: Time, state: &mut State, failed: Failed, actions:
             state.phase = Phase::Leaving {
                 until: leaving_deadline(now, state),
             };
+            tell_of_loss(state, rank, actions);
         }
-        Phase::Leaving { .. } if lost => {}
+        Phase::Leaving { .. } if lost => tell_of_loss(state, rank, actions),
         Phase::Running | Phase::Leaving { .. } => {
             cancel_pending(now, state, &format!("rank {rank} failed"), actions);
         }
         _ => {}
     }
     settle(now, state, actions);
+}
+
+/// Whoever waits for a lost rank to come, as groups that are being formed do, waits in vain.
+fn tell_of_loss(state: &State, rank: Rank, actions: &mut Vec<Action>) {
+    let Some(active) = &state.active else { return };
+    let linked = active.pending.iter().filter(|worker| {
+        let member = state.members.get(worker);
+        member.is_some_and(|member| matches!(member.status, Status::In { .. }))
+    });
+    let task = active.id;
+    actions.extend(linked.map(|worker| Action::Send(*worker, ToWorker::Lost { task, rank })));
 }
 
 pub(super) fn leaving_deadline(now: Time, state: &State) -> Time {
@@ -324,6 +339,25 @@ pub(super) fn cancel(
         }
         _ => (Transition::CancelIgnored, format!("task {id} does not run")),
     }
+}
+
+/// Tells the ranks of a patient task to end where it can go on later; when they do, is up to them.
+pub(super) fn ask_to_yield(state: &State, id: TaskId, save: bool, actions: &mut Vec<Action>) -> Arc {
+    let active = state.active.as_ref();
+    let Some(active) =
+        active.filter(|active| active.id == id && active.patient && state.phase == Phase::Running)
+    else {
+        return (
+            Transition::YieldIgnored,
+            format!("task {id} cannot be asked to yield"),
+        );
+    };
+    let linked = active.pending.iter().filter(|worker| {
+        let member = state.members.get(worker);
+        member.is_some_and(|member| matches!(member.status, Status::In { .. }))
+    });
+    actions.extend(linked.map(|worker| Action::Send(*worker, ToWorker::Yield { task: id, save })));
+    (Transition::YieldAsked, format!("task {id} is asked to yield"))
 }
 
 pub(super) fn stop(now: Time, state: &mut State, why: String, actions: &mut Vec<Action>) -> Arc {

@@ -178,6 +178,7 @@ impl Core {
                 });
             }
             Call::Cancel { task, why } => drop(self.feed(Input::Cancel { task, why })),
+            Call::Yield { task, save } => drop(self.feed(Input::Yield { task, save })),
             Call::Stop { why } => drop(self.feed(Input::Stop { why })),
             Call::Attach(link) => self.links.attach(*link),
             Call::Launch(event) => self.launch_event(event),
@@ -273,6 +274,7 @@ impl Core {
         match message {
             ToCoordinator::Heartbeat | ToCoordinator::Join(_) => drop(self.feed(Input::Heard(worker))),
             ToCoordinator::Report { task } => self.reported(worker, task, payload),
+            ToCoordinator::Leaves => drop(self.feed(Input::Leaves(worker))),
             ToCoordinator::Finished {
                 task,
                 outcome,

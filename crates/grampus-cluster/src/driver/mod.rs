@@ -104,6 +104,10 @@ pub(crate) enum Call {
         task: TaskId,
         why: String,
     },
+    Yield {
+        task: TaskId,
+        save: bool,
+    },
     Stop {
         why: String,
     },
@@ -238,6 +242,12 @@ impl Cluster {
                 why: why.to_owned(),
             }));
         }
+    }
+
+    /// Something that asks a patient task to end where it can go on later, for a caller who outlives this handle.
+    pub fn yielder(&self) -> impl Fn(TaskId, bool) + Send + Sync + use<> {
+        let calls = self.calls.clone();
+        move |task, save| drop(calls.send(Call::Yield { task, save }))
     }
 
     /// Something that ends the job, for another thread to call.

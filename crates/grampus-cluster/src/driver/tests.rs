@@ -35,6 +35,7 @@ fn start() -> (Cluster, Agent) {
         card: Vec::new(),
         silent_after: Duration::from_secs(3),
         on_cancel: Box::new(|_| ()),
+        on_rank_lost: Box::new(|_, _| ()),
         on_lost: Box::new(|_| ()),
     };
     let here = Way::Here(Box::new(far), IpAddr::V4(Ipv4Addr::LOCALHOST));

@@ -251,6 +251,8 @@ fn introduction(plan: &NodePlan, worker: WorkerId, sender: &mpsc::Sender<NodeEve
         card: Vec::new(),
         silent_after: plan.silent_after,
         on_cancel: Box::new(move |_| drop(cancel.send(NodeEvent::Cancel))),
+        // Its tasks are not patient.
+        on_rank_lost: Box::new(|_, _| {}),
         // Told as work, so that the ranks are ended first.
         on_lost: Box::new(|_| {}),
     }

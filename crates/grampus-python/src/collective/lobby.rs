@@ -1,9 +1,10 @@
 //! Forming groups.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use grampus_collective::{Card, CollectiveError, GroupId, Settings};
-use grampus_core::{JobKey, JoinString};
+use grampus_core::{JobKey, JoinString, Rank, TaskId};
 use grampus_net::Security;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -15,7 +16,13 @@ use super::handle::interruptible;
 /// Where groups are formed.
 #[pyclass(module = "grampus._native", frozen)]
 #[derive(Clone)]
-pub(crate) struct Lobby(grampus_collective::Lobby);
+pub(crate) struct Lobby {
+    inner: grampus_collective::Lobby,
+    /// The newest task of which a rank was lost, and that rank.
+    lost: Lost,
+}
+
+type Lost = Arc<Mutex<Option<(TaskId, Rank)>>>;
 
 #[pymethods]
 impl Lobby {
@@ -25,12 +32,12 @@ impl Lobby {
         let key = JobKey::from_bytes(key);
         let (job, key) = grampus_net::derive_job(&key, "collective").map_err(crate::error::Error::from)?;
         let lobby = grampus_collective::Lobby::open(job, key, host).map_err(|error| raise(py, &error))?;
-        Ok(Self(lobby))
+        Ok(Self::around(lobby))
     }
 
     /// What others need to know of this process.
     fn card(&self) -> Vec<u8> {
-        self.0.card().to_bytes()
+        self.inner.card().to_bytes()
     }
 
     /// Forms a group as `rank` with all whose addresses and cards are given, in order of rank.
@@ -62,13 +69,17 @@ impl Lobby {
             .collect();
         let id = GroupId { name, generation };
         let formed = interruptible(py, |gives_up| {
-            let hope = || match gives_up() {
-                false => Ok(()),
-                true => Err(CollectiveError::Form {
+            let hope = || match (gives_up(), self.lost_in(&id.name)) {
+                (true, _) => Err(CollectiveError::Form {
                     why: "it was interrupted".into(),
                 }),
+                (_, Some(rank)) => Err(CollectiveError::Form {
+                    why: format!("rank {rank} was lost"),
+                }),
+                _ => Ok(()),
             };
-            self.0.form_while(&id, rank, &cards?, &labels, &settings, &hope)
+            self.inner
+                .form_while(&id, rank, &cards?, &labels, &settings, &hope)
         })?;
         Ok(Group::new(formed))
     }
@@ -89,10 +100,31 @@ impl Lobby {
     /// A lobby for the workers of a job.
     pub fn of(join: &JoinString, host: &str) -> Result<Self, grampus_collective::CollectiveError> {
         let lobby = grampus_collective::Lobby::open(join.job, join.key.clone(), host)?;
-        Ok(Self(lobby))
+        Ok(Self::around(lobby))
+    }
+
+    fn around(inner: grampus_collective::Lobby) -> Self {
+        Self {
+            inner,
+            lost: Lost::default(),
+        }
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        self.0.card().to_bytes()
+        self.inner.card().to_bytes()
+    }
+
+    /// What the agent calls when a rank of a task is lost: a group with it will never be formed.
+    pub fn on_rank_lost(&self) -> Box<dyn Fn(TaskId, Rank) + Send> {
+        let lost = Arc::clone(&self.lost);
+        Box::new(move |task, rank| {
+            *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some((task, rank));
+        })
+    }
+
+    /// The rank that was lost of the task that a group belongs to, by the group's name.
+    fn lost_in(&self, name: &str) -> Option<Rank> {
+        let (task, rank) = (*self.lost.lock().unwrap_or_else(PoisonError::into_inner))?;
+        name.starts_with(&format!("task {task} ")).then_some(rank)
     }
 }

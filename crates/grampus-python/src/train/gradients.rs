@@ -70,8 +70,8 @@ impl Gradients {
     }
 
     /// Ends the step of the present lane.
-    fn end(&self, loss: f32, says: f32) {
-        self.get().end(loss, says);
+    fn end(&self, loss: f32, says: f32, stops: bool) {
+        self.get().end(loss, says, stops);
     }
 
     /// A lane without rows.
@@ -79,10 +79,10 @@ impl Gradients {
         self.get().skip(index).map_err(|error| raise(py, &error))
     }
 
-    /// Waits for all sums; the loss, the parameters that no lane used, and what lane 0 said.
-    fn finish(&self, py: Python<'_>) -> PyResult<(f64, Vec<usize>, f32)> {
+    /// Waits for all sums; the loss, the parameters that no lane used, what lane 0 said, and whether a worker wants to stop.
+    fn finish(&self, py: Python<'_>) -> PyResult<(f64, Vec<usize>, f32, bool)> {
         let summed = interruptible(py, |gives_up| self.get().finish(gives_up))?;
-        Ok((summed.loss, summed.unused, summed.said))
+        Ok((summed.loss, summed.unused, summed.said, summed.stops))
     }
 }
 

@@ -1,0 +1,67 @@
+"""Runs that end within an epoch to go on later, because a worker has to go or the driver asks for it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from grampus import _notice, _report
+from grampus._wish import Wish
+from grampus.errors import CollectiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# What schedulers send before they take a machine away.
+_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class Yielded(CollectiveError):
+    """All workers of a run have ended it after the same step, and have what it needs to go on."""
+
+
+def wants_to_stop() -> bool:
+    """Whether this worker wants to stop after the present step."""
+    return _notice.is_given() or _report.asked_to_yield() is not None
+
+
+@contextmanager
+def hearing() -> Iterator[None]:
+    """Inside, a worker that is told to go finishes its step first; outside, it ends at once."""
+
+    def hear(_number: int, _frame: Any) -> None:
+        _notice.give()
+        _report.leaves()
+
+    before = {number: signal.signal(number, hear) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stopping() -> Iterator[Wish]:
+    """Inside, a driver that is told to end (SIGTERM) lets the run end after its step, saved if it can be.
+
+    Where the program takes the signal in its own way, or does not train in its main thread, that stays so.
+    """
+    wish = Wish()
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield wish
+        return
+
+    def hear(_number: int, _frame: Any) -> None:
+        # A second one means it.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        wish.ask()
+
+    signal.signal(signal.SIGTERM, hear)
+    try:
+        yield wish
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
