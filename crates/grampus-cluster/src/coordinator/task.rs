@@ -109,10 +109,7 @@ pub(super) fn finished(
             format!("{worker} is not a member, its end of task {id} is ignored"),
         );
     };
-    member.status = match member.leaves {
-        true => membership::left(now + state.options.exit_report_within),
-        false => Status::In { heard: now },
-    };
+    member.status = Status::In { heard: now };
     member.ports = ports;
     let stale_counts = planted(state, Bug::StaleCounts);
     let active = state
@@ -124,6 +121,10 @@ pub(super) fn finished(
             Transition::FinishedStale,
             format!("task {id} is over, its end on {worker} is ignored"),
         );
+    }
+    let until = now + state.options.exit_report_within;
+    if let Some(member) = state.members.get_mut(&worker).filter(|member| member.leaves) {
+        member.status = membership::left(until);
     }
     part_ended(now, state, worker, id, outcome, actions)
 }
