@@ -1,4 +1,4 @@
-//! Ten thousand seeds of cluster life, and six bugs that they must find.
+//! Ten thousand seeds of cluster life, and the planted bugs that they must find.
 
 use grampus_chaos::simulation::{Coverage, run, steps};
 use grampus_cluster::coordinator::Bug;
