@@ -83,7 +83,9 @@ def memory(options: argparse.Namespace) -> None:
     ]:
         asked = ["--procs", str(procs), *(["--window", str(window)] if window else [])]
         ours = Contender(name, script("fit_memory.py", str(path), *asked), "grampus")
-        runs = interleaved([ours], options.rounds, lambda _, output: figures_in(output))[name]
+        runs = interleaved([ours], options.rounds, lambda _, output: figures_in(output)).get(name)
+        if runs is None:
+            continue
         middle = {what: statistics.median(run[what] for run in runs) for what in runs[0]}
         limit, asked_for = (1.3, "window") if window else (1.2, "file")
         ratio = middle["more"] / middle[asked_for]

@@ -223,13 +223,18 @@ pub(super) fn rank_failed(now: Time, state: &mut State, failed: Failed, actions:
 
 /// Whoever waits for a lost rank to come, as groups that are being formed do, waits in vain.
 fn tell_of_loss(state: &State, rank: Rank, actions: &mut Vec<Action>) {
-    let Some(active) = &state.active else { return };
-    let linked = active.pending.iter().filter(|worker| {
+    let Some(task) = state.task() else { return };
+    let message = ToWorker::Lost { task, rank };
+    actions.extend(linked(state).map(|worker| Action::Send(worker, message.clone())));
+}
+
+/// The members that work on the task and can be told something.
+fn linked(state: &State) -> impl Iterator<Item = WorkerId> + '_ {
+    let pending = state.active.iter().flat_map(|active| &active.pending);
+    pending.copied().filter(|worker| {
         let member = state.members.get(worker);
         member.is_some_and(|member| matches!(member.status, Status::In { .. }))
-    });
-    let task = active.id;
-    actions.extend(linked.map(|worker| Action::Send(*worker, ToWorker::Lost { task, rank })));
+    })
 }
 
 pub(super) fn leaving_deadline(now: Time, state: &State) -> Time {
@@ -257,23 +262,10 @@ fn cancel_pending(now: Time, state: &mut State, why: &str, actions: &mut Vec<Act
     state.phase = Phase::Cancelling {
         until: now + state.options.cancel_within,
     };
-    if let Some(active) = &state.active {
-        let message = |worker: &WorkerId| {
-            Action::Send(
-                *worker,
-                ToWorker::Cancel {
-                    task: active.id,
-                    why: why.to_owned(),
-                },
-            )
-        };
-        let linked = active.pending.iter().filter(|worker| {
-            state
-                .members
-                .get(worker)
-                .is_some_and(|member| matches!(member.status, Status::In { .. }))
-        });
-        actions.extend(linked.map(message));
+    if let Some(task) = state.task() {
+        let why = why.to_owned();
+        let message = ToWorker::Cancel { task, why };
+        actions.extend(linked(state).map(|worker| Action::Send(worker, message.clone())));
     }
 }
 
@@ -345,19 +337,14 @@ pub(super) fn cancel(
 /// Tells the ranks of a patient task to end where it can go on later; when they do, is up to them.
 pub(super) fn ask_to_yield(state: &State, id: TaskId, save: bool, actions: &mut Vec<Action>) -> Arc {
     let active = state.active.as_ref();
-    let Some(active) =
-        active.filter(|active| active.id == id && active.patient && state.phase == Phase::Running)
-    else {
+    if !active.is_some_and(|active| active.id == id && active.patient) || state.phase != Phase::Running {
         return (
             Transition::YieldIgnored,
             format!("task {id} cannot be asked to yield"),
         );
-    };
-    let linked = active.pending.iter().filter(|worker| {
-        let member = state.members.get(worker);
-        member.is_some_and(|member| matches!(member.status, Status::In { .. }))
-    });
-    actions.extend(linked.map(|worker| Action::Send(*worker, ToWorker::Yield { task: id, save })));
+    }
+    let message = ToWorker::Yield { task: id, save };
+    actions.extend(linked(state).map(|worker| Action::Send(worker, message.clone())));
     (Transition::YieldAsked, format!("task {id} is asked to yield"))
 }
 
