@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -235,14 +234,16 @@ def test_no_more_losses_than_allowed(tmp_path):
         est.fit(arrays(), max_failures=-1)
 
 
-def kill_all(after):
-    """Kill every worker once the run is under way."""
-    time.sleep(after)
-    for pid in PIDS:
-        os.kill(pid, signal.SIGKILL)
+class KillsAll(gp.callbacks.Logger):
+    """Kills all workers once the run is under way, and there is a whole checkpoint if there is to be one."""
 
+    def __init__(self, pids, saved=None):
+        self.pids, self.saved = pids, saved
 
-PIDS: list[int] = []
+    def event(self, event):
+        if event["kind"] == "steps" and (self.saved is None or len(list(self.saved.glob("step-*"))) > 1):
+            while self.pids:
+                os.kill(self.pids.pop(), signal.SIGKILL)
 
 
 class Slow(Deadly):
@@ -256,23 +257,18 @@ class Slow(Deadly):
 @pytest.mark.filterwarnings("ignore:the run goes on")
 @pytest.mark.parametrize("saved", [True, False])
 def test_when_all_are_lost_the_last_checkpoint_is_taken(tmp_path, undisturbed, saved):
-    PIDS[:] = gp.run(os.getpid)
+    kills = KillsAll(gp.run(os.getpid), tmp_path / "saved" if saved else None)
+    settings = {"epochs": 3, "batch_size": 12, "callbacks": [kills]}
     est = estimator(Slow(tmp_path))
-    settings = {}
     if saved:
-        settings["checkpoint"] = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(1))
-    killer = threading.Thread(target=kill_all, args=(0.35,))
-    killer.start()
-    try:
-        if saved:
-            est.fit(arrays(), epochs=3, batch_size=12, **settings)
-            assert est.digest() == undisturbed[0]
-        else:
-            with pytest.raises(gp.WorkerDied) as caught:
-                est.fit(arrays(), epochs=3, batch_size=12)
-            assert "no worker is left that has the run, and it was not saved" in str(caught.value.__notes__)
-    finally:
-        killer.join()
+        every = gp.triggers.EverySteps(1)
+        est.fit(arrays(), checkpoint=gp.Checkpoint(tmp_path / "saved", every=every), **settings)
+        assert not kills.pids
+        assert est.digest() == undisturbed[0]
+    else:
+        with pytest.raises(gp.WorkerDied) as caught:
+            est.fit(arrays(), **settings)
+        assert "no worker is left that has the run, and it was not saved" in str(caught.value.__notes__)
 
 
 class KillsOnce(nn.Module):
