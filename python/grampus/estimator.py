@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import _native, session
 from grampus._figures import count
+from grampus._training import audit as ledger
 from grampus._training import recovery, saved, worker, written
 from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Saving, Spec, Written
 from grampus._training.options import (
@@ -34,7 +35,7 @@ from grampus.shards.batches import Rows
 from grampus.shards.blocks import blocks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from grampus.cluster import Cluster
@@ -166,6 +167,7 @@ class Estimator:
         resume: bool | str = False,
         max_steps: int | None = None,
         max_failures: int | None = 10,
+        audit: bool = False,
     ) -> History:
         """Train, and return the history: one record an epoch.
 
@@ -184,6 +186,7 @@ class Estimator:
             resume: go on from the newest checkpoint, if there is one; or a place to look for it.
             max_steps: end after so many steps.
             max_failures: how many lost workers are made good; `None` for any number.
+            audit: keep a ledger of the rows that every step used, for `grampus audit`.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
         where = saving(asked, self._params["model_dir"])
@@ -207,8 +210,9 @@ class Estimator:
             **self._beginning(found),
         )
         losses = Losses(None if max_failures is None else check_size(max_failures, "max_failures", least=0))
+        attempts = ledger.attempts(folder) if audit else None
         with Show(loggers, folder, losses) as show:
-            answers = recovery.train(job, self._caller(show), losses, self._from_checkpoint)
+            answers = recovery.train(job, self._caller(show, attempts), losses, self._from_checkpoint)
             return self._took(answers, beside)
 
     def _resumed(self, resume: bool | str, where: Saving | None) -> saved.Saved | None:
@@ -222,11 +226,12 @@ class Estimator:
             self._adopted(found)
         return found
 
-    def _caller(self, show: Show) -> Callable[[Fit, Wish | None], list[Any]]:
-        """What trains on the workers."""
+    def _caller(self, show: Show, attempts: Iterator[int] | None) -> Callable[[Fit, Wish | None], list[Any]]:
+        """What trains on the workers; each call is an attempt, if they are numbered for a ledger."""
         cluster, workers = self._cluster()
 
         def call(job: Fit, wish: Wish | None) -> list[Any]:
+            job = job if attempts is None else replace(job, audit=next(attempts))
             return cluster._call(worker.fit, (job,), {}, min(workers, job.layout.lanes), show.report, wish)
 
         return call

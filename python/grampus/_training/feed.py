@@ -57,6 +57,7 @@ class Places(NamedTuple):
 
 
 Weigh = Callable[[Any], float]
+# Lane, rows that count, what they weigh, and the batch, of which all rows may be left out.
 Part = tuple[int, int, float, "Batch | None"]
 Answer = tuple["int | None", "float | None", list[Part]]
 
@@ -86,6 +87,11 @@ class TableFeed:
         if places.batches is not None:
             return sum(len(batch) for batch in places.batches)
         return places.total - (places.total % self.batch_size if places.drop_last else 0)
+
+    def table_rows(self, epoch: int) -> int | None:
+        """Rows from which those of an epoch are taken, each once; nothing where a sampler may repeat some."""
+        places = self._table.places(epoch)
+        return places.total if places.chosen is None and places.batches is None else None
 
     def open(self, epoch: int, step: int) -> None:
         """Go to a step of an epoch."""
@@ -124,13 +130,14 @@ class TableFeed:
                     answer.append((lane, 0, 0.0, None))
                     continue
                 values = ready.popleft() if ready else next(read)
+                batch = Batch(ask.rows, values, first + ask.start)
                 if counted is not None:
                     count = counted(values)
                     if count == 0:
-                        answer.append((lane, 0, 0.0, None))
+                        answer.append((lane, 0, 0.0, batch))
                         continue
                 weight = float(count) if self._weigh is None else float(self._weigh(values))
-                answer.append((lane, count, weight, Batch(ask.rows, values, first + ask.start)))
+                answer.append((lane, count, weight, batch))
             # Nobody knows alone what all lanes weigh together.
             yield rows, None if counted or self._weigh else float(rows), answer
 
@@ -226,6 +233,9 @@ class StreamFeed:
         """Nobody knows how many batches there are."""
 
     def samples(self, epoch: int) -> None:
+        """Nobody knows how many rows there are."""
+
+    def table_rows(self, epoch: int) -> None:
         """Nobody knows how many rows there are."""
 
     def open(self, epoch: int, step: int) -> None:

@@ -95,6 +95,8 @@ class Fit:
     # Tells this run from others, and how often it has gone on after a loss.
     id: str = ""
     losses: int = 0
+    # The number of this attempt in the ledger; nothing where none is kept.
+    audit: int | None = None
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import _native, collective
 from grampus._training import kept, metering
+from grampus._training.audit import recorded
 from grampus._training.cleanup import closing
 from grampus._training.lanes import Lanes
 from grampus._training.leaving import hearing
@@ -47,10 +48,13 @@ def fit(job: Fit) -> dict[str, Any]:
             "end": _trigger(job.end),
             "save": None if job.saving is None else _trigger(job.saving.every),
         }
-        with closing(Watcher(job, model, feed, validation, framework.take)) as watcher:
+        with (
+            closing(Watcher(job, model, feed, validation, framework.take)) as looks_on,
+            recorded(job, lanes, feed, looks_on) as (read, watcher),
+        ):
             watcher.run_begins()
             with hearing() if job.spec.backend == "grampus" else nullcontext():
-                at, reason = _native.fit(model, feed, watcher, json.dumps(settings), json.dumps(job.at))
+                at, reason = _native.fit(model, read, watcher, json.dumps(settings), json.dumps(job.at))
             ended = json.loads(at)
             records = [*watcher.records, *watcher.cut_off(ended)]
             watcher.run_ends(ended, reason)
@@ -85,7 +89,7 @@ def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, int, float, Any]]:
             sizes = [(lane, rows, weight) for lane, rows, weight, _ in found]
             if model.agree(sizes)[0] == 0:
                 return
-        yield from ((number, *part) for part in found if part[3] is not None)
+        yield from ((number, *part) for part in found if part[1])
 
 
 def evaluate(job: Pass) -> dict[str, Any]:
