@@ -1,5 +1,6 @@
 //! The `grampus` command.
 
+mod audit;
 mod doctor;
 mod jobs;
 mod logs;
@@ -31,6 +32,8 @@ enum Command {
     Status(status::StatusArguments),
     /// Show what the ranks of a running job write
     Logs(logs::LogsArguments),
+    /// Prove from the ledger of a run that each row was used once per epoch
+    Audit(audit::AuditArguments),
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -57,6 +60,7 @@ pub fn main(arguments: Vec<String>, python: Option<String>) -> i32 {
         Command::Doctor(arguments) => doctor::main(&arguments, python),
         Command::Status(arguments) => status::main(&arguments),
         Command::Logs(arguments) => logs::main(&arguments),
+        Command::Audit(arguments) => audit::main(&arguments),
         Command::Completions { shell } => {
             generate(shell, &mut Cli::command(), "grampus", &mut io::stdout());
             0
