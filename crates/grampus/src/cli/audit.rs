@@ -94,17 +94,14 @@ fn table(epochs: &[EpochAudit]) -> Table<8> {
 fn note(epoch: &EpochAudit) -> String {
     let mut notes = Vec::new();
     if !epoch.ended {
-        let of = epoch
-            .expected
-            .map(|rows| format!(" of {rows} rows"))
-            .unwrap_or_default();
-        notes.push(format!("cut off{of}"));
+        let of = epoch.expected.map(|rows| format!(", of {rows} rows"));
+        notes.push(format!("cut off{}", of.unwrap_or_default()));
     }
     if epoch.left_out > 0 {
         notes.push(format!("{} bad rows left out", epoch.left_out));
     }
     if epoch.lost.is_none() {
-        notes.push("each lane reads its own rows, which have no numbers: steps and lanes are proven".into());
+        notes.push("lanes read for themselves: their rows have no numbers".into());
     }
     notes.join("; ")
 }
@@ -121,6 +118,9 @@ fn verdict(audit: &Audit) -> String {
         counted(steps, "step"),
         counted(audit.attempts as u64, "attempt"),
     );
+    if audit.is_proof() && audit.epochs.iter().any(|epoch| epoch.lost.is_none()) {
+        return format!("each step once, with all lanes; rows have no numbers: {so_much}");
+    }
     if audit.is_proof() {
         return format!("each row once per epoch, none lost, none doubled: {so_much}");
     }
@@ -179,7 +179,7 @@ mod tests {
             [
                 "EPOCH  ROWS  STEPS  LANES  BEGUN  LOST  DOUBLED  NOTE",
                 "    1    96      8      3      9     0        0",
-                "    2    30      3      3      3     0        0  cut off of 96 rows; 2 bad rows left out",
+                "    2    30      3      3      3     0        0  cut off, of 96 rows; 2 bad rows left out",
                 "each row once per epoch, none lost, none doubled: 2 epochs, 126 rows, 11 steps in 2 attempts, 1 repeated",
             ]
         );
