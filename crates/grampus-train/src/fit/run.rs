@@ -109,7 +109,16 @@ impl<B, E> Run<'_, B, E> {
         while let Some(batch) = self.feed.next()? {
             let read = self.clock.now();
             self.at.waited += (read - began).as_secs_f64();
-            let Some(loss) = self.step(batch)? else { break };
+            let Some(loss) = self.step(batch)? else {
+                if steps.is_none() {
+                    break;
+                }
+                // All of its rows were left out, and batches come after it.
+                self.at.step_in_epoch += 1;
+                self.at.seconds += (read - began).as_secs_f64();
+                began = read;
+                continue;
+            };
             let ended = self.clock.now();
             self.at.seconds += (ended - began).as_secs_f64();
             began = ended;
@@ -125,7 +134,7 @@ impl<B, E> Run<'_, B, E> {
         self.end_epoch(began, None)
     }
 
-    /// One step; nothing where no worker has any rows left.
+    /// One step; nothing where no worker has any rows for it.
     fn step(&mut self, batch: Batch<B>) -> Result<Option<f64>, E> {
         let total = match batch.total {
             Some(total) => total,

@@ -333,3 +333,48 @@ fn workers_ask_each_other_where_nobody_knows_the_size_of_a_batch() {
     assert_eq!(asked, 4);
     assert_eq!(ran.watcher.records[0].get("samples"), Some(10.0));
 }
+
+/// A batch of which all rows are left out, before another and at the end.
+struct Holes(Rows);
+
+impl Feed for Holes {
+    type Batch = u64;
+    type Error = String;
+
+    fn steps(&mut self, _epoch: u64) -> Result<Option<u64>, String> {
+        Ok(Some(4))
+    }
+
+    fn open(&mut self, _epoch: u64, _step: u64) -> Result<(), String> {
+        self.0.left = vec![0, 4, 0, 4];
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Batch<u64>>, String> {
+        self.0.next()
+    }
+}
+
+#[test]
+fn a_batch_without_rows_is_not_the_end_where_others_come() {
+    let clock = Rc::new(ManualClock::default());
+    let log = Log::default();
+    let mut model = Counts {
+        log: log.clone(),
+        clock: clock.clone(),
+        shares: Vec::new(),
+        seeds: Vec::new(),
+    };
+    let mut feed = Holes(Rows {
+        log,
+        clock: clock.clone(),
+        left: Vec::new(),
+        total_known: false,
+    });
+    let mut watcher = Looks::default();
+    let mut at = Position::default();
+    fit(&mut model, &mut feed, &mut watcher, &settings(), &mut at, &*clock).unwrap();
+    assert_eq!((at.epoch, at.step), (1, 2));
+    assert_eq!(watcher.records[0].get("samples"), Some(8.0));
+    assert_eq!(watcher.records[0].get("steps"), Some(4.0));
+}
