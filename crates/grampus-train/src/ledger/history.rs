@@ -32,6 +32,11 @@ impl Step<'_> {
     pub(super) fn is_empty(&self) -> bool {
         !self.parts.is_empty() && self.parts.iter().all(|part| part.count == 0)
     }
+
+    /// Whether all of its rows were left out, so that there was nothing to do.
+    fn is_idle(&self) -> bool {
+        !self.is_empty() && self.parts.iter().all(|part| part.count == part.left_out)
+    }
 }
 
 /// What counts in the end.
@@ -52,23 +57,24 @@ pub(super) fn history(pages: &[Page]) -> History<'_> {
     let (attempts, faults) = gathered(pages);
     let mut counted: BTreeMap<Place, u64> = BTreeMap::new();
     let mut over: BTreeSet<u64> = BTreeSet::new();
-    let mut ended: Option<Place> = None;
+    // Epochs within which a run was ended, the rest of which the next call left out.
+    let mut cut: BTreeSet<u64> = BTreeSet::new();
     for (&number, attempt) in &attempts {
         let begin = attempt.head.at;
         counted.split_off(&begin);
         over.split_off(&begin.epoch);
-        // Where a run was ended within an epoch, another call leaves the rest of it out.
-        let cut = ended.filter(|place| place.step > 0).map(|place| place.epoch);
+        cut.split_off(&begin.epoch);
         let before = counted.keys().map(|place| place.epoch);
-        over.extend(before.filter(|epoch| *epoch < begin.epoch && Some(*epoch) != cut));
-        let done = attempt
-            .steps
-            .iter()
-            .filter(|(_, step)| step.done && !step.is_empty());
-        counted.extend(done.map(|(&place, _)| (place, number)));
+        over.extend(before.filter(|epoch| *epoch < begin.epoch && !cut.contains(epoch)));
+        counted.extend(attempt.done().map(|place| (place, number)));
         let opened = attempt.opened.keys().copied();
         over.extend(opened.filter(|epoch| *epoch < attempt.reached.epoch));
-        ended = attempt.ended;
+        cut.extend(
+            attempt
+                .ended
+                .filter(|place| place.step > 0)
+                .map(|place| place.epoch),
+        );
     }
     History {
         attempts,
@@ -105,6 +111,14 @@ fn gathered(pages: &[Page]) -> (BTreeMap<u64, Attempt<'_>>, Vec<Fault>) {
 }
 
 impl<'a> Attempt<'a> {
+    /// Steps that a worker did, or passed over because there was nothing to do.
+    fn done(&self) -> impl Iterator<Item = Place> {
+        let passed = |place: &Place, step: &Step<'_>| step.is_idle() && *place < self.reached;
+        let done =
+            move |(place, step): &(&Place, &Step<'_>)| (step.done && !step.is_empty()) || passed(place, step);
+        self.steps.iter().filter(done).map(|(&place, _)| place)
+    }
+
     fn add(&mut self, page: &'a Page) {
         // What this worker has begun last, and may have done without telling.
         let mut last: Option<Place> = None;
@@ -117,6 +131,7 @@ impl<'a> Attempt<'a> {
                 }
                 Line::Begun(begun) => {
                     self.steps.entry(begun.at).or_default().parts.extend(&begun.parts);
+                    self.reached = self.reached.max(begun.at);
                     last = Some(begun.at);
                 }
                 Line::Done(place) => self.steps.entry(*place).or_default().done = true,

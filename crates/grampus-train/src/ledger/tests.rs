@@ -313,10 +313,8 @@ fn a_run_that_is_cut_off_has_lost_nothing() {
     for ended in [false, true] {
         if ended {
             pages[0].lines.push(Line::End(at(1, 2)));
-            // The next call leaves the rest of the epoch out.
-            let mut next = page(2, 0, 1, at(2, 0));
-            next.lines.push(Line::End(at(2, 0)));
-            pages.push(next);
+            // The next call leaves the rest of the epoch out, and goes on once more.
+            pages.extend([page(2, 0, 1, at(2, 0)), page(3, 0, 1, at(2, 0))]);
         }
         let found = audit(&pages);
         assert_eq!(texts(&found), Vec::<String>::new());
@@ -405,6 +403,24 @@ fn lanes_that_read_for_themselves_are_counted() {
     assert_eq!(
         (epoch.rows, epoch.steps, epoch.begun, epoch.lost),
         (5, 1, 1, None)
+    );
+}
+
+#[test]
+fn a_step_whose_rows_were_all_left_out_is_passed_over() {
+    let mut pages = calm();
+    pages[0].lines.retain(|line| *line != Line::Done(at(0, 1)));
+    assert!(!audit(&pages).is_proof());
+    if let Line::Begun(begun) = &mut pages[0].lines[3] {
+        assert_eq!(begun.at, at(0, 1));
+        begun.parts.iter_mut().for_each(|part| part.left_out = part.count);
+    }
+    let found = audit(&pages);
+    assert_eq!(texts(&found), Vec::<String>::new());
+    let epoch = &found.epochs[0];
+    assert_eq!(
+        (epoch.rows, epoch.left_out, epoch.lost),
+        (ROWS - BATCH, BATCH, Some(0))
     );
 }
 
