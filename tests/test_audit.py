@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
-from test_recovery import PIDS, ROWS, Deadly, Slow, arrays, estimator, kill_all, loader
+from test_recovery import ROWS, Deadly, KillsAll, Slow, arrays, estimator, loader
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 import grampus as gp
@@ -137,14 +136,10 @@ def test_a_run_that_is_resumed_has_one_history(tmp_path):
 
 
 def test_when_all_are_lost_the_steps_since_the_checkpoint_count_once(tmp_path):
-    PIDS[:] = gp.run(os.getpid)
-    killer = threading.Thread(target=kill_all, args=(0.35,))
-    killer.start()
-    try:
-        every = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(4))
-        trained(tmp_path / "run", loss=Slow(tmp_path), checkpoint=every)
-    finally:
-        killer.join()
+    kills = KillsAll(gp.run(os.getpid), tmp_path / "saved")
+    every = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(4))
+    trained(tmp_path / "run", loss=Slow(tmp_path), checkpoint=every, callbacks=[kills])
+    assert not kills.pids
     found = audit_of(tmp_path / "run")
     assert [epoch["rows"] for epoch in found["epochs"]] == [ROWS] * EPOCHS
 
