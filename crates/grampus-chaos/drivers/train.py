@@ -54,7 +54,7 @@ class Tells(gp.callbacks.Logger):
     def event(self, event: dict[str, Any]) -> None:
         """One line for each event that matters."""
         kind = event["kind"]
-        if kind == "steps":
+        if kind == "steps" and event["steps"]:
             tell(kind, step=event["steps"][-1][0])
         elif kind == "begin":
             name = event["resumed_from"]
@@ -80,10 +80,11 @@ def data() -> dict[str, torch.Tensor]:
 def estimator(folder: str) -> gp.Estimator:
     """The model, with all that keeps a state."""
     return gp.Estimator.from_torch(
-        model=lambda config: Net(folder),
-        optimizer=lambda model, config: torch.optim.AdamW(model.parameters(), lr=0.01),
-        scheduler=lambda optimizer, config: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7),
+        model=lambda _: Net(folder),
+        optimizer=lambda model, _: torch.optim.AdamW(model.parameters(), lr=0.01),
+        scheduler=lambda optimizer, _: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7),
         loss=nn.CrossEntropyLoss(),
+        metrics=[gp.metrics.Accuracy()],
         lanes=LANES,
         seed=5,
         model_dir=f"{folder}/run",
@@ -120,8 +121,16 @@ def main() -> None:
         resume=arguments.resume,
         max_failures=None,
     )
-    samples = history["samples"]
-    tell("end", digest=est.digest(), samples=samples, rows=ROWS, lanes=LANES, steps=epochs * ROWS // BATCH)
+    names = ("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate")
+    tell(
+        "end",
+        digest=est.digest(),
+        history={name: history[name] for name in names},
+        samples=history["samples"],
+        rows=ROWS,
+        lanes=LANES,
+        steps=epochs * ROWS // BATCH,
+    )
     gp.stop()
 
 

@@ -62,7 +62,7 @@ fn disturb(arguments: &Arguments) -> Result<bool, ChaosError> {
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout),
     };
     let wanted = undisturbed(&setting)?;
-    println!("undisturbed: {wanted}");
+    println!("undisturbed: {}", wanted.digest);
     let mut totals = Totals::default();
     let first = arguments.run.unwrap_or(0);
     for run in first.. {
@@ -133,7 +133,7 @@ impl Totals {
     fn add(&mut self, outcome: &Outcome, repeat: &str) {
         self.runs += 1;
         self.broken += outcome.broken.len();
-        self.equal += u64::from(outcome.digest.is_some() && !outcome.weights_differ);
+        self.equal += u64::from(outcome.equal);
         self.lost += outcome.rows.lost;
         self.doubled += outcome.rows.doubled;
         self.losses += outcome.repeated.losses;
@@ -162,7 +162,7 @@ impl Totals {
             setting.workers
         );
         println!(
-            "weights equal to the undisturbed run: {} of {} runs",
+            "weights and history equal to the undisturbed run: {} of {} runs",
             self.equal, self.runs
         );
         println!("rows lost: {}, doubled: {}", self.lost, self.doubled);

@@ -1,5 +1,6 @@
 //! The process that trains, and what it says.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -46,6 +47,8 @@ pub enum Event {
     End {
         /// Of the weights.
         digest: String,
+        /// Losses and metrics, epoch by epoch.
+        history: BTreeMap<String, Vec<f64>>,
         /// Rows that were used in each epoch.
         samples: Vec<u64>,
         /// Rows that there are.

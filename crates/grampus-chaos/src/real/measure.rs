@@ -21,7 +21,7 @@ pub struct Struck {
     pub step: u64,
     /// How many workers it took.
     pub victims: u64,
-    /// When it was noticed that a driver is gone, where that is not heard.
+    /// When it was noticed that a driver has ended, and another went on from the last checkpoint.
     pub noticed: Option<Time>,
     /// What was heard.
     pub heard: Vec<Heard>,

@@ -19,4 +19,4 @@ pub mod table;
 pub use error::ChaosError;
 pub use fault::{Fault, Kind, Plan};
 pub use place::unavailable;
-pub use run::{Outcome, Setting, play, undisturbed};
+pub use run::{Made, Outcome, Repeated, Rows, Setting, play, undisturbed};

@@ -1,5 +1,6 @@
 //! One run, from its first step to what it leaves behind.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -40,16 +41,43 @@ pub struct Setting {
 pub struct Outcome {
     /// The faults that came, and their figures.
     pub faults: Vec<(Kind, Figures)>,
-    /// The hash of the weights, where the run ended.
-    pub digest: Option<String>,
-    /// Whether they are others than those of the undisturbed run.
-    pub weights_differ: bool,
+    /// What it made, where the run ended.
+    pub made: Option<Made>,
+    /// Whether that is what the undisturbed run made.
+    pub equal: bool,
     /// Steps that were computed twice, in lanes; and the workers whose loss may excuse one step each.
     pub repeated: Repeated,
     /// Rows that some epoch did not use, and those it used twice.
     pub rows: Rows,
     /// Promises that were broken.
     pub broken: Vec<String>,
+}
+
+/// What a run is for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Made {
+    /// The hash of the weights.
+    pub digest: String,
+    /// Losses and metrics, epoch by epoch.
+    pub history: BTreeMap<String, Vec<f64>>,
+}
+
+impl Made {
+    /// In what it differs from what the undisturbed run made.
+    pub fn differences(&self, undisturbed: &Made) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.digest != undisturbed.digest {
+            let (now, wanted) = (&self.digest, &undisturbed.digest);
+            found.push(format!("the weights differ: {now}, undisturbed {wanted}"));
+        }
+        for (name, wanted) in &undisturbed.history {
+            let now = self.history.get(name);
+            if now != Some(wanted) {
+                found.push(format!("{name} differs: {now:?}, undisturbed {wanted:?}"));
+            }
+        }
+        found
+    }
 }
 
 /// How much was computed again.
@@ -72,41 +100,36 @@ pub struct Rows {
     pub doubled: u64,
 }
 
-/// The hash of the weights of a run without faults.
+/// What a run without faults makes.
 ///
 /// # Errors
 /// Where it cannot be played, or breaks a promise all by itself.
-pub fn undisturbed(setting: &Setting) -> Result<String, ChaosError> {
+pub fn undisturbed(setting: &Setting) -> Result<Made, ChaosError> {
     let plan = Plan {
         faults: Vec::new(),
         network: false,
     };
     let outcome = play(setting, &plan, None)?;
     let why = || ChaosError::Undisturbed(outcome.broken.join("; "));
-    outcome
-        .digest
-        .clone()
-        .filter(|_| outcome.broken.is_empty())
-        .ok_or_else(why)
+    let made = outcome.made.clone();
+    made.filter(|_| outcome.broken.is_empty()).ok_or_else(why)
 }
 
-/// Plays a plan; the weights must come out as `wanted`.
+/// Plays a plan; what is made must be as `wanted`.
 ///
 /// # Errors
 /// Where it cannot be played. A broken promise is no error, it is part of the outcome.
-pub fn play(setting: &Setting, plan: &Plan, wanted: Option<&str>) -> Result<Outcome, ChaosError> {
+pub fn play(setting: &Setting, plan: &Plan, wanted: Option<&Made>) -> Result<Outcome, ChaosError> {
     let small_disk = plan.faults.iter().any(|fault| fault.kind == Kind::DiskFull);
     let place = Place::new(small_disk, if plan.network { setting.workers } else { 0 })?;
     let memory = shared_memory();
     let mut run = Run::start(setting, &place)?;
     let played = run.play(plan);
     let mut outcome = run.outcome();
-    if let (Some(wanted), Some(digest)) = (wanted, &outcome.digest)
-        && wanted != digest
-    {
-        outcome.weights_differ = true;
-        let told = format!("the weights differ: {digest}, and {wanted} undisturbed");
-        outcome.broken.push(told);
+    if let (Some(wanted), Some(made)) = (wanted, &outcome.made) {
+        let differences = made.differences(wanted);
+        outcome.equal = differences.is_empty();
+        outcome.broken.extend(differences);
     }
     outcome.broken.extend(
         left_behind(&place, &memory, &run.clock)
@@ -132,7 +155,7 @@ pub(super) struct Run<'a> {
     end: Option<Event>,
     gone: bool,
     /// Where this driver began: the step, parts that were computed until then, and faults.
-    began: (u64, u64, usize),
+    began: (Option<u64>, u64, usize),
 }
 
 impl<'a> Run<'a> {
@@ -148,13 +171,13 @@ impl<'a> Run<'a> {
             broken: Vec::new(),
             end: None,
             gone: false,
-            began: (0, 0, 0),
+            began: (None, 0, 0),
         })
     }
 
     /// Starts another driver, which goes on from the last checkpoint.
     pub(super) fn resume(&mut self) -> Result<(), ChaosError> {
-        self.began = (0, self.parts(), self.struck.len());
+        self.began = (None, self.parts(), self.struck.len());
         self.driver = driver(self.setting, self.place, self.clock, true)?;
         self.gone = false;
         Ok(())
@@ -163,7 +186,7 @@ impl<'a> Run<'a> {
     fn play(&mut self, plan: &Plan) -> Result<(), ChaosError> {
         for fault in &plan.faults {
             let target = self.step + fault.after_steps;
-            if !self.until(|run| run.step >= target) || self.is_over() {
+            if !self.reaches(|run| run.step >= target)? || self.is_over() {
                 break;
             }
             self.pass(fault.delay);
@@ -171,21 +194,54 @@ impl<'a> Run<'a> {
                 break;
             }
             self.strike(fault)?;
-            if !self.until(|run| run.is_made_good()) {
+            if !self.reaches(|run| run.is_made_good())? {
+                let told = self.story();
                 let kind = fault.kind;
                 self.broken
-                    .push(format!("{kind} was not made good within {PATIENCE:?}"));
+                    .push(format!("{kind} was not made good within {PATIENCE:?}: {told}"));
                 return Ok(());
             }
         }
-        if !self.until(|run| run.gone) {
+        if self.reaches(|run| run.gone)? {
+            self.finish();
+        } else {
             self.broken.push(format!(
                 "the run did not end within {PATIENCE:?} after its last fault"
             ));
-            return Ok(());
         }
-        self.finish();
         Ok(())
+    }
+
+    /// Listens until a condition holds; a run that a full disk has ended is begun again meanwhile.
+    fn reaches(&mut self, condition: impl Fn(&Run) -> bool) -> Result<bool, ChaosError> {
+        let held = self.until(&condition);
+        if !self.ended_by_full_disk() {
+            return Ok(held);
+        }
+        let now = self.clock.now();
+        if let Some(struck) = self.struck.last_mut() {
+            struck.noticed = Some(now);
+        }
+        self.resume()?;
+        Ok(self.until(condition))
+    }
+
+    fn ended_by_full_disk(&self) -> bool {
+        let last = self.struck.last();
+        let full = last.is_some_and(|struck| struck.kind == Kind::DiskFull && struck.noticed.is_none());
+        self.gone && self.end.is_none() && full && self.said().contains("CheckpointError")
+    }
+
+    /// What was heard since the last fault, for whoever looks for what went wrong.
+    fn story(&self) -> String {
+        let Some(struck) = self.struck.last() else {
+            return "nothing was heard".to_owned();
+        };
+        let told = struck.heard.iter().map(|heard| {
+            let after = heard.at.since(struck.at).as_secs_f64();
+            format!("\n    {after:.3} s after it: {:?}", heard.event)
+        });
+        told.collect()
     }
 
     /// Whether the last fault is made good, or never will be.
@@ -196,7 +252,7 @@ impl<'a> Run<'a> {
         if self.is_over() {
             return true;
         }
-        if struck.kind.loses_workers() || struck.kind == Kind::DriverKill {
+        if struck.kind.loses_workers() || struck.noticed.is_some() {
             return figures(struck).recovery.is_some();
         }
         struck
@@ -243,7 +299,10 @@ impl<'a> Run<'a> {
             return;
         };
         match &heard.event {
-            Event::Begin { step } => (self.step, self.began.0) = (*step, *step),
+            Event::Begin { step } => {
+                self.step = *step;
+                self.began.0.get_or_insert(*step);
+            }
             Event::Steps { step } | Event::Recovered { step } => self.step = *step,
             Event::End { .. } => self.end = Some(heard.event.clone()),
             Event::Gone => self.gone = true,
@@ -258,7 +317,7 @@ impl<'a> Run<'a> {
     fn finish(&mut self) {
         let status = self.driver.reap(PATIENCE, &self.clock);
         if self.end.is_none() || status != "exit status: 0" {
-            let said = fs::read_to_string(self.errors()).unwrap_or_default();
+            let said = self.said();
             let lines: Vec<&str> = said.lines().collect();
             let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n    ");
             self.broken.push(format!(
@@ -281,8 +340,9 @@ impl<'a> Run<'a> {
         command.status().is_ok_and(|status| status.success())
     }
 
-    fn errors(&self) -> PathBuf {
-        self.place.work().join("errors")
+    /// What the drivers of this run have said on their error output.
+    fn said(&self) -> String {
+        fs::read_to_string(self.place.work().join("errors")).unwrap_or_default()
     }
 
     fn parts(&self) -> u64 {
@@ -297,7 +357,7 @@ impl<'a> Run<'a> {
         for (number, struck) in self.struck.iter().enumerate() {
             let found = figures(struck);
             let told = format!("fault {number}, {} at step {},", struck.kind, struck.step);
-            if found.back > 0 && struck.kind != Kind::DriverKill {
+            if found.back > 0 && struck.noticed.is_none() {
                 outcome
                     .broken
                     .push(format!("{told} took {} committed steps", found.back));
@@ -312,6 +372,7 @@ impl<'a> Run<'a> {
         }
         let Some(Event::End {
             digest,
+            history,
             samples,
             rows,
             lanes,
@@ -331,14 +392,14 @@ impl<'a> Run<'a> {
         }
         let (from, before, faults) = self.began;
         let losses = self.struck[faults..].iter().map(|struck| struck.victims).sum();
-        let parts = (self.parts() - before).saturating_sub(lanes * (steps - from));
+        let parts = (self.parts() - before).saturating_sub(lanes * (steps - from.unwrap_or(0)));
         outcome.repeated = Repeated { parts, lanes, losses };
         if parts > lanes * losses {
             outcome.broken.push(format!(
                 "{parts} parts of {lanes} a step were repeated for {losses} losses"
             ));
         }
-        outcome.digest = Some(digest);
+        outcome.made = Some(Made { digest, history });
         outcome
     }
 }
