@@ -30,7 +30,7 @@ def fit(job: Fit) -> dict[str, Any]:
     if job.losses:
         job = kept.gone_on(job, lanes.group)
     else:
-        kept.let_go(job.id)
+        kept.let_go()
     with (
         closing(framework.Model(job.spec, lanes, job.state, training=True)) as model,
         closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,
@@ -49,6 +49,8 @@ def fit(job: Fit) -> dict[str, Any]:
         }
         with closing(Watcher(job, model, feed, validation, framework.take)) as watcher:
             watcher.run_begins()
+            # The loop keeps what it has itself.
+            kept.let_go()
             with hearing() if job.spec.backend == "grampus" else nullcontext():
                 at, reason = _native.fit(model, feed, watcher, json.dumps(settings), json.dumps(job.at))
             ended = json.loads(at)
