@@ -121,7 +121,7 @@ def main() -> None:
         resume=arguments.resume,
         max_failures=None,
     )
-    names = ("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate")
+    names = ("loss", "val_loss", "val_accuracy", "learning_rate")
     tell(
         "end",
         digest=est.digest(),
