@@ -21,7 +21,7 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-rust test-python check fuzz docs lock clean
+.PHONY: help demo test test-rust test-python check fuzz chaos docs lock clean
 .PHONY: bench bench-collective bench-ddp bench-train bench-data bench-instructions
 
 help: ## show this list
@@ -58,6 +58,10 @@ fuzz: $(CARGO_FUZZ) ## run every fuzz target for FUZZ_SECONDS (60)
 		$(CARGO_FUZZ) fuzz run --fuzz-dir fuzz --sanitizer none $$target fuzz/corpus/$$target $$seeds \
 			-- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1; \
 	done
+
+chaos: $(NATIVE) $(TORCH) ## disturb real runs and print what that cost (CHAOS_ARGS="--faults 500 --seed 1")
+	cargo build --workspace --bin grampus-chaos
+	target/debug/grampus-chaos --python $(PY) $(CHAOS_ARGS)
 
 bench: $(BENCH_WHEEL) ## time start-up against torchrun, Ray and multiprocessing (BENCH_ARGS="--only …")
 	.venv-bench/bin/python bench/startup.py $(BENCH_ARGS)

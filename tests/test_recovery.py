@@ -67,7 +67,7 @@ def arrays():
 
 def estimator(loss, workers=3, **settings):
     return gp.Estimator.from_torch(
-        model=lambda config: Net(),
+        model=settings.pop("model", lambda config: Net()),
         optimizer=lambda model, config: torch.optim.AdamW(model.parameters(), lr=0.01),
         scheduler=lambda optimizer, config: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
         loss=loss,
@@ -216,6 +216,34 @@ def test_checkpoints_go_on_too(tmp_path, undisturbed):
     assert digest == undisturbed[0]
     again = estimator(Deadly(tmp_path)).load(tmp_path / "saved")
     assert again.digest() == digest
+
+
+class DiesGoingOn(Net):
+    """On each worker that makes it: whoever is about to heal the others dies, once."""
+
+    def __init__(self, folder):
+        super().__init__()
+        from grampus._training import kept
+
+        spread = kept._spread
+
+        def deadly(mine, group, source):
+            kept._spread = spread
+            if group.rank == source and Deadly(folder)._first("spread"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return spread(mine, group, source)
+
+        if "GRAMPUS_WORKER" in os.environ and not Path(folder, "spread").exists():
+            kept._spread = deadly
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_a_loss_while_the_run_goes_on_costs_no_more_than_one(tmp_path, undisturbed):
+    """There is no checkpoint: what the last of three has is all that there is."""
+    est = estimator(Deadly(tmp_path, (40,)), model=lambda config: DiesGoingOn(tmp_path))
+    est.fit(arrays(), epochs=3, batch_size=12)
+    assert (tmp_path / "spread").exists()
+    assert est.digest() == undisturbed[0]
 
 
 def test_rows_that_always_kill_are_named(tmp_path):

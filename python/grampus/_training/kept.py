@@ -48,16 +48,18 @@ def keep(kept: Kept) -> None:
     _kept = kept
 
 
-def let_go(run: str) -> Kept | None:
-    """What is kept of this run; what is kept of any other goes."""
+def let_go() -> None:
+    """Keep nothing any more."""
     global _kept
-    kept, _kept = _kept, None
-    return kept if kept is not None and kept.run == run else None
+    _kept = None
 
 
 def gone_on(job: Fit, group: Group) -> Fit:
-    """The job as it goes on after a loss, equal on all workers."""
-    mine = let_go(job.id)
+    """The job as it goes on after a loss, equal on all workers.
+
+    All of them keep it from here on until they let it go: another may be lost before the first step.
+    """
+    mine = _kept if _kept is not None and _kept.run == job.id else None
     told = group._native.gather_bytes(pickle.dumps(None if mine is None else (mine.place, mine.meters)))
     # Peers of the group have proved the key of the job.
     places = [pickle.loads(each) for each in told]
@@ -75,6 +77,7 @@ def gone_on(job: Fit, group: Group) -> Fit:
     for each in places:
         if each is not None and each[0] == furthest:
             meters |= each[1]
+    keep(replace(mine, meters=meters))
     if group.rank == 0:
         _report.note(f"the run goes on from step {furthest[0]}: {why}")
     return _with(job, mine, meters)

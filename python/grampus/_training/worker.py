@@ -31,7 +31,7 @@ def fit(job: Fit) -> dict[str, Any]:
     if job.losses:
         job = kept.gone_on(job, lanes.group)
     else:
-        kept.let_go(job.id)
+        kept.let_go()
     with (
         closing(framework.Model(job.spec, lanes, job.state, training=True)) as model,
         closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,
@@ -53,6 +53,8 @@ def fit(job: Fit) -> dict[str, Any]:
             recorded(job, lanes, feed, looks_on) as (read, watcher),
         ):
             watcher.run_begins()
+            # The loop keeps what it has itself.
+            kept.let_go()
             with hearing() if job.spec.backend == "grampus" else nullcontext():
                 at, reason = _native.fit(model, read, watcher, json.dumps(settings), json.dumps(job.at))
             ended = json.loads(at)
