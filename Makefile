@@ -18,7 +18,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # All files under crates/, not only *.rs: pages and texts are compiled in.
 RUST_SOURCES := $(shell find crates -type f) Cargo.toml $(wildcard Cargo.lock) pyproject.toml
 PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.typed)
-PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs)
+PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/grampus-chaos/drivers)
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-rust test-python check fuzz chaos docs lock clean

@@ -99,12 +99,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True, help="at least so many")
     parser.add_argument("--heartbeat-timeout", type=float, required=True)
     parser.add_argument("--hosts", nargs="*", default=[], help="namespaces that the workers are in")
+    parser.add_argument("--address", help="of the driver, as they reach it")
     parser.add_argument("--resume", action="store_true")
     arguments = parser.parse_args()
     settings = {"threads": 1, "heartbeat_timeout": arguments.heartbeat_timeout, "preload": ["numpy", "torch"]}
     if arguments.hosts:
         cluster = gp.Cluster.ssh(
-            arguments.hosts, arguments.workers, command="ip netns exec {host} sh -c {command}", **settings
+            arguments.hosts,
+            arguments.workers,
+            command="ip netns exec {host} sh -c {command}",
+            address=arguments.address,
+            **settings,
         )
         gp.init(cluster=cluster)
     else:

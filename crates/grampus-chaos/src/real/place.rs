@@ -128,6 +128,9 @@ pub(super) struct Network {
 }
 
 impl Network {
+    /// The address of the driver's host, the first.
+    pub(super) const DRIVER: &str = "10.78.0.1";
+
     fn join(workers: usize) -> Result<Network, ChaosError> {
         let tag = format!("gc{}", std::process::id());
         let mut network = Network { hosts: Vec::new() };
@@ -165,14 +168,16 @@ impl Network {
         &self.hosts[1..]
     }
 
-    fn worker(&self, any: u64) -> &str {
-        &self.workers()[(any % self.workers().len() as u64) as usize]
+    /// One of the workers' hosts, by its number among all hosts.
+    fn number(&self, any: u64) -> usize {
+        1 + (any % self.workers().len() as u64) as usize
     }
 
-    /// Cuts a host off, or joins it again.
+    /// Cuts a host off, or joins it again. The fault is on the way: the host itself sees a network that says nothing.
     pub(super) fn cut(&self, any: u64, off: bool) -> Result<(), ChaosError> {
-        let state = if off { "down" } else { "up" };
-        command(&["ip", "-n", self.worker(any), "link", "set", "up0", state])
+        let port = format!("port{}", self.number(any));
+        let master: &[&str] = if off { &["nomaster"] } else { &["master", "up0"] };
+        command(&[&["ip", "-n", self.driver(), "link", "set", &port], master].concat())
     }
 
     /// Makes what a host sends come late.
@@ -186,7 +191,7 @@ impl Network {
     }
 
     fn disturb(&self, any: u64, how: &[&str]) -> Result<(), ChaosError> {
-        let host = self.worker(any);
+        let host = &self.hosts[self.number(any)];
         command(
             &[
                 &["tc", "-n", host, "qdisc", "add", "dev", "up0", "root", "netem"],
@@ -198,7 +203,8 @@ impl Network {
 
     /// Ends what `delay` and `lose_packets` began.
     pub(super) fn calm(&self, any: u64) -> Result<(), ChaosError> {
-        command(&["tc", "-n", self.worker(any), "qdisc", "del", "dev", "up0", "root"])
+        let host = &self.hosts[self.number(any)];
+        command(&["tc", "-n", host, "qdisc", "del", "dev", "up0", "root"])
     }
 }
 

@@ -13,7 +13,7 @@ use super::error::ChaosError;
 use super::fault::{Kind, Plan};
 use super::leftover::{left_behind, shared_memory};
 use super::measure::{Figures, Struck, figures};
-use super::place::Place;
+use super::place::{Network, Place};
 use super::process::{marked, signal};
 
 /// Nothing that a run does takes so long; whatever has not come by then does not come.
@@ -429,7 +429,10 @@ fn driver(setting: &Setting, place: &Place, clock: SystemClock, resume: bool) ->
         &setting.heartbeat_timeout.as_secs_f64().to_string(),
     ]);
     if let Some(network) = &place.network {
-        command.arg("--hosts").args(network.workers());
+        command
+            .args(["--address", Network::DRIVER])
+            .arg("--hosts")
+            .args(network.workers());
     }
     if resume {
         command.arg("--resume");
