@@ -209,6 +209,24 @@ def test_callbacks_go_on_on_another_worker(tmp_path, undisturbed):
         assert history[name] == wanted[name]
 
 
+class DiesLast(gp.callbacks.Callback):
+    """Ends its worker when all is done."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def on_run_end(self, run):
+        if Deadly(self.folder)._first("end"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_a_worker_lost_at_the_very_end(tmp_path, undisturbed):
+    digest, history = trained(tmp_path, callbacks=[DiesLast(tmp_path)])
+    assert digest == undisturbed[0]
+    assert history["loss"] == undisturbed[1]["loss"]
+
+
 @pytest.mark.filterwarnings("ignore:the run goes on")
 def test_checkpoints_go_on_too(tmp_path, undisturbed):
     every = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(5))

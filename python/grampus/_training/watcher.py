@@ -134,15 +134,19 @@ class Watcher:
         if isinstance(error, Yielded):
             self._save_if_asked(at)
         if isinstance(error, _BLAMES_OTHERS) and self._model.roll_back():
-            kept.keep(
-                kept.Kept(
-                    run=self._job.id,
-                    state=self._take(self._model),
-                    meta=self._meta(json.loads(at)),
-                    meters=self._meter_states(),
-                    callbacks=self._callbacks_now,
-                )
+            self.keep(at)
+
+    def keep(self, at: str) -> None:
+        """Keep the run as it stands, for the case that it has to go on without another worker."""
+        kept.keep(
+            kept.Kept(
+                run=self._job.id,
+                state=self._take(self._model),
+                meta=self._meta(json.loads(at)),
+                meters=self._meter_states(),
+                callbacks=self._callbacks_now,
             )
+        )
 
     def _save_if_asked(self, at: str) -> None:
         told = self._group._native.gather_bytes(b"save" if _report.asked_to_yield() else b"")

@@ -57,6 +57,8 @@ def fit(job: Fit) -> dict[str, Any]:
             kept.let_go()
             with hearing() if job.spec.backend == "grampus" else nullcontext():
                 at, reason = _native.fit(model, read, watcher, json.dumps(settings), json.dumps(job.at))
+            # The first worker may be lost before its answer has arrived.
+            looks_on.keep(at)
             ended = json.loads(at)
             records = [*watcher.records, *watcher.cut_off(ended)]
             watcher.run_ends(ended, reason)
@@ -96,6 +98,7 @@ def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, int, float, Any]]:
 
 def evaluate(job: Pass) -> dict[str, Any]:
     """Loss and metrics over all rows."""
+    kept.let_go()
     lanes, framework = begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
@@ -146,6 +149,7 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
 
 def predict(job: Pass) -> list[tuple[int, int, Any]]:
     """The outputs of this worker's lanes, with the batch and the lane of each, which order them."""
+    kept.let_go()
     lanes, framework = begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
