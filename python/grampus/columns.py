@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Cast", "Normalise", "OneHot", "Pad", "Scale", "Step"]
+__all__ = ["Cast", "ColumnStep", "Normalise", "OneHot", "Pad", "Scale"]
 
 _KINDS = {
     "float32": "f32",
@@ -36,7 +36,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Step(ABC):
+class ColumnStep(ABC):
     """The base of all steps: a column, and what is done with it."""
 
     column: str
@@ -55,7 +55,7 @@ class Step(ABC):
 
 
 @dataclass(frozen=True)
-class Cast(Step):
+class Cast(ColumnStep):
     """Numbers of another type: "float32", "float64", "int8" to "int64", "uint8" or "bool".
 
     >>> Cast("age", "float32")
@@ -71,7 +71,7 @@ class Cast(Step):
 
 
 @dataclass(frozen=True)
-class Scale(Step):
+class Scale(ColumnStep):
     """Each value times `by`, with `offset` added, as float32; lists keep their length.
 
     >>> Scale("pixel", by=1 / 255).offset
@@ -86,7 +86,7 @@ class Scale(Step):
 
 
 @dataclass(frozen=True)
-class Normalise(Step):
+class Normalise(ColumnStep):
     """Each value less `mean`, divided by `std`, as float32; lists keep their length.
 
     >>> Normalise("age", mean=38.6, std=0)
@@ -105,7 +105,7 @@ class Normalise(Step):
 
 
 @dataclass(frozen=True)
-class OneHot(Step):
+class OneHot(ColumnStep):
     """A number for each class, 1 for that of the value and 0 for the others, as float32.
 
     `classes` is their number, where the values are whole numbers from 0 on; or all values there are, texts or
@@ -138,7 +138,7 @@ class OneHot(Step):
 
 
 @dataclass(frozen=True)
-class Pad(Step):
+class Pad(ColumnStep):
     """Lists of numbers filled up at the end with `value`, so that all have one length.
 
     A longer list makes a bad row, unless `truncate` says that it is cut.
@@ -156,13 +156,13 @@ class Pad(Step):
         return {"pad": {"length": length, "value": value, "truncate": bool(self.truncate)}}
 
 
-def _count(step: Step, name: str, value: object) -> int:
+def _count(step: ColumnStep, name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**32:
         return value
     raise ValueError(f"{step}: {name} is a whole number of at least 1")
 
 
-def _number(step: Step, name: str, value: Any) -> float:
+def _number(step: ColumnStep, name: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -12,7 +12,7 @@ from grampus import _native
 from grampus._training.creator import seed_all
 from grampus._training.feed import Ask, Places
 from grampus._training.saved import Packed
-from grampus.columns import Step
+from grampus.columns import ColumnStep
 from grampus.frameworks._torch_memory import packed, unpacked
 
 if TYPE_CHECKING:
@@ -269,8 +269,8 @@ def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
     """The named columns of a dict or frame: one alone, several as a tuple."""
     if names is None:
         return None
-    wanted: list[Any] = [names] if isinstance(names, str | Step) else list(names)
-    made = [name for name in wanted if isinstance(name, Step | list)]
+    wanted: list[Any] = [names] if isinstance(names, str | ColumnStep) else list(names)
+    made = [name for name in wanted if isinstance(name, ColumnStep | list)]
     if made:
         raise TypeError(
             f"{what} has {made[0]!r}, and steps and lists of columns are for tables: make one, such as "

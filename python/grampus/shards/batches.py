@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grampus.shards.segments import Part
 
     # A name, or what is done with a column.
-    Column = str | columns.Step
+    Column = str | columns.ColumnStep
     # One, or several; those in a list of their own stand side by side in one array.
     Columns = Column | Sequence["Column | Sequence[Column]"]
 
@@ -72,7 +72,7 @@ def wanted(
 
 def is_one(column: Any) -> bool:
     """Whether it stands for one column."""
-    return isinstance(column, str | columns.Step)
+    return isinstance(column, str | columns.ColumnStep)
 
 
 def listed(chosen: Any) -> list[Any]:
@@ -89,7 +89,7 @@ def listed(chosen: Any) -> list[Any]:
 
 
 def _described(column: Any) -> str | dict[str, Any]:
-    if isinstance(column, columns.Step):
+    if isinstance(column, columns.ColumnStep):
         return column._described()
     if isinstance(column, str):
         return column

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grampus.columns import Step as ColumnStep
+from grampus.columns import ColumnStep
 from grampus.errors import DataError
 from grampus.shards import rows
 from grampus.shards.batches import Rows, is_one, listed, wanted
