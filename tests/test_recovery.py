@@ -132,6 +132,12 @@ def test_the_user_is_told(tmp_path):
         trained(tmp_path, (40,))
 
 
+def test_metrics_that_are_lost_with_a_worker_are_said_to_be(tmp_path):
+    est = estimator(Deadly(tmp_path, (40,)), metrics=[gp.metrics.MSE()])
+    with pytest.warns(RuntimeWarning, match=r"leave out what lanes \d had counted before"):
+        est.fit(arrays(), epochs=1, batch_size=12)
+
+
 @pytest.mark.filterwarnings("ignore:the run goes on")
 def test_a_stopped_worker_is_given_up_and_replaced(tmp_path, undisturbed):
     assert trained(tmp_path, (40,), how=signal.SIGSTOP)[0] == undisturbed[0]

@@ -8,7 +8,6 @@ they begin, and one byte for every part of a batch that goes through the model.
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import math
 import os
@@ -117,8 +116,6 @@ def main() -> None:
         gp.init(workers=arguments.workers, **settings)
     est = estimator(arguments.folder)
     epochs = math.ceil(arguments.steps * BATCH / ROWS)
-    # The ledger is kept where this version can keep one.
-    ledger = {"audit": True} if "audit" in inspect.signature(est.fit).parameters else {}
     history = est.fit(
         data(),
         epochs=epochs,
@@ -128,7 +125,7 @@ def main() -> None:
         checkpoint=gp.Checkpoint(f"{arguments.folder}/saved", every=gp.triggers.EverySteps(20), keep=3),
         resume=arguments.resume,
         max_failures=None,
-        **ledger,
+        audit=True,
     )
     names = ("loss", "val_loss", "val_accuracy", "learning_rate")
     tell(

@@ -79,8 +79,16 @@ def gone_on(job: Fit, group: Group) -> Fit:
             meters |= each[1]
     keep(replace(mine, meters=meters))
     if group.rank == 0:
-        _report.note(f"the run goes on from step {furthest[0]}: {why}")
+        _report.note(f"the run goes on from step {furthest[0]}: {why}{_uncounted(job, mine, meters)}")
     return _with(job, mine, meters)
+
+
+def _uncounted(job: Fit, mine: Kept, meters: dict[int, Any]) -> str:
+    """What the metrics of the epoch under way leave out, in words: workers count for themselves."""
+    missing = [str(lane) for lane in range(job.layout.lanes) if lane not in meters]
+    if not missing or not any(meters.values()) or not mine.meta["at"]["step_in_epoch"]:
+        return ""
+    return f"; metrics of training in this epoch leave out what lanes {', '.join(missing)} had counted before"
 
 
 def source_of(places: list[tuple[int, int] | None]) -> tuple[int, str] | None:

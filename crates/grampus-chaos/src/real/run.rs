@@ -32,8 +32,6 @@ pub struct Setting {
     pub steps: u64,
     /// Silence after which a worker is given up.
     pub heartbeat_timeout: Duration,
-    /// Whether `grampus audit` is there to prove that each row was used once.
-    pub audit: bool,
 }
 
 /// What came of a run.
@@ -325,7 +323,7 @@ impl<'a> Run<'a> {
                 self.step
             ));
         }
-        if self.setting.audit && self.end.is_some() && !self.audit() {
+        if self.end.is_some() && !self.audit() {
             self.broken
                 .push("the ledger does not prove that each row was used once".to_owned());
         }
