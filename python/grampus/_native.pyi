@@ -58,6 +58,7 @@ __all__ = [
     "find_files",
     "fit",
     "host_cores",
+    "join_parquet",
     "lane_seed",
     "lanes_of",
     "read_checkpoint",
