@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import grampus as gp
+from grampus.errors import CheckpointError
 
 runtime = one_cluster(workers=3, heartbeat_timeout=1.5)
 ROWS = 96
@@ -268,6 +269,48 @@ def test_a_loss_while_the_run_goes_on_costs_no_more_than_one(tmp_path, undisturb
     est.fit(arrays(), epochs=3, batch_size=12)
     assert (tmp_path / "spread").exists()
     assert est.digest() == undisturbed[0]
+
+
+class FillsTheDisk(gp.callbacks.Callback):
+    """Makes checkpoints impossible from the second epoch on, and possible again for the last."""
+
+    def __init__(self, saved, gives_back):
+        self.saved, self.gives_back = str(saved), gives_back
+
+    def on_epoch_begin(self, run):
+        if run.epoch == 1:
+            self._wait()
+            Path(self.saved).rename(f"{self.saved}-1")
+            Path(self.saved).touch()
+
+    def on_epoch_end(self, run):
+        if run.epoch == 3 and self.gives_back:
+            self._wait()
+            Path(self.saved).unlink()
+            Path(self.saved).mkdir()
+
+    @staticmethod
+    def _wait():
+        """What is being written should be whole, or have failed."""
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("gives_back", [True, False])
+def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(tmp_path, undisturbed, gives_back):
+    fills = FillsTheDisk(tmp_path / "saved", gives_back)
+    with pytest.warns(
+        RuntimeWarning, match="a checkpoint could not be written, and the run goes on: .*saved: File exists"
+    ):
+        digest, _ = trained(tmp_path, checkpoint=tmp_path / "saved", callbacks=[fills])
+    assert digest == undisturbed[0]
+    if gives_back:
+        assert estimator(Deadly(tmp_path)).load(tmp_path / "saved").digest() == digest
+    strict = gp.Checkpoint(tmp_path / "other", on_error="raise")
+    with pytest.raises(CheckpointError, match="other: File exists"):
+        trained(tmp_path, checkpoint=strict, callbacks=[FillsTheDisk(tmp_path / "other", False)])
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError):
+        trained(tmp_path, checkpoint=tmp_path / "file" / "inside")
 
 
 def test_rows_that_always_kill_are_named(tmp_path):

@@ -22,10 +22,12 @@ class Checkpoint:
         best: name of a value in the epochs' records; the checkpoint with the best one stays too.
         mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` takes less for names with
             loss, error, mae or mse in them.
+        on_error: what a checkpoint that cannot be written does, for example on a full disk: `"warn"` lets the
+            run go on and try again the next time, `"raise"` ends it. The first one always ends it.
 
     >>> import grampus as gp
     >>> gp.Checkpoint("runs/mnist", every=gp.triggers.EverySteps(500), keep=3, best="val_accuracy")
-    Checkpoint('runs/mnist', every=EverySteps(500), keep=3, best='val_accuracy', mode='max')
+    Checkpoint('runs/mnist', every=EverySteps(500), keep=3, best='val_accuracy', mode='max', on_error='warn')
     """
 
     def __init__(
@@ -36,20 +38,24 @@ class Checkpoint:
         keep: int | None = None,
         best: str | None = None,
         mode: str = "auto",
+        on_error: str = "warn",
     ) -> None:
         if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
             raise ValueError(f"keep of Checkpoint must be a whole number of at least 1, it is {keep!r}")
         if mode not in ("auto", "min", "max"):
             raise ValueError(f'mode of Checkpoint must be "auto", "min" or "max", it is {mode!r}')
+        if on_error not in ("warn", "raise"):
+            raise ValueError(f'on_error of Checkpoint must be "warn" or "raise", it is {on_error!r}')
         self.path = None if path is None else os.fspath(path)
         self.every = every
         self.keep = keep
         self.best = best
+        self.on_error = on_error
         self.mode = better_way(best) if mode == "auto" and best is not None else mode
 
     def __repr__(self) -> str:
         """As it is written in code."""
         return (
             f"Checkpoint({self.path!r}, every={self.every!r}, keep={self.keep}, best={self.best!r}, "
-            f"mode={self.mode!r})"
+            f"mode={self.mode!r}, on_error={self.on_error!r})"
         )

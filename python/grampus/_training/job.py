@@ -67,6 +67,7 @@ class Saving:
     keep: int | None
     best: str | None
     mode: str = "auto"
+    on_error: str = "warn"
 
 
 @dataclass

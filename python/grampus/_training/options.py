@@ -109,7 +109,8 @@ def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None) -> Saving 
         raise ValueError("there is no place for checkpoints: pass checkpoint='some/folder', or model_dir=")
     every = checkpoint.every if checkpoint.every is not None else EveryEpoch()
     url = saved.located(os.fspath(place))
-    return Saving(url, every.to_json(), checkpoint.keep, checkpoint.best, checkpoint.mode)
+    how = checkpoint.best, checkpoint.mode, checkpoint.on_error
+    return Saving(url, every.to_json(), checkpoint.keep, *how)
 
 
 def run_folder(model_dir: str | os.PathLike[str] | None) -> str | None:

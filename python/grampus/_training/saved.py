@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grampus import _native
+from grampus import _native, _report
 from grampus.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Store:
         self._saving = job.saving
         self._store = _native.CheckpointStore(job.saving.url)
         self._written: set[str] = set()
+        # A place that never took anything is a mistake, one that takes nothing more may be full.
+        self._worked = job.saved is not None
         best = None if job.saved is None else job.saved.get("best")
         self._best: tuple[float, str] | None = None if best is None else (best[0], best[1])
 
@@ -79,14 +81,21 @@ class Store:
             self._best = score, name
         if name in self._written:
             return None
+        # What became of the last one must not keep this one from being begun.
+        self.wait()
         self._written.add(name)
         pinned = [] if self._best is None else [self._best[1]]
         _begin(self._store, name, state, {**meta, "best": self._best}, self._saving.keep, pinned)
         return name
 
     def wait(self) -> None:
-        """Wait until all is written."""
-        self._store.wait(_WITHIN)
+        """Wait until all is written; where that cannot be, raise, or warn and let the run go on."""
+        try:
+            self._worked |= self._store.wait(_WITHIN) is not None
+        except CheckpointError as error:
+            if self._saving.on_error == "raise" or not self._worked:
+                raise
+            _report.note(f"a checkpoint could not be written, and the run goes on: {error}")
 
     def close(self) -> None:
         """Let what is being written be whole, if it is soon: readers pass over what is not."""
