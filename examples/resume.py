@@ -1,5 +1,7 @@
 """Train, lose a worker in the middle of an epoch, and go on to the very weights of a run without accidents.
 
+First by itself, as a run does; then from a checkpoint, as if all had been lost.
+
 Run it with `python examples/resume.py` where grampus is installed with torch and scikit-learn.
 """
 
@@ -50,9 +52,13 @@ with tempfile.TemporaryDirectory() as folder:
     whole = train(workers=2)
     print(f"without an accident:  {whole}")
 
+    # A warning says that the run goes on, on another process and from the step that was done last.
+    healed = train(workers=2, callbacks=[Accident()])
+    print(f"with a lost worker:   {healed}")
+
     checkpoint = gp.Checkpoint(folder, every=gp.triggers.EverySteps(10), keep=2)
     try:
-        train(workers=2, checkpoint=checkpoint, callbacks=[Accident()])
+        train(workers=2, checkpoint=checkpoint, callbacks=[Accident()], max_failures=0)
     except gp.WorkerDied as error:
         print(f"an accident: {str(error).splitlines()[0]}")
     print(f"what is left: {', '.join(sorted(path.name for path in Path(folder).glob('step-*')))}")
@@ -62,5 +68,5 @@ with tempfile.TemporaryDirectory() as folder:
     print(f"after the accident:   {resumed}")
     gp.stop()
 
-assert resumed == whole
+assert whole == healed == resumed
 print("the weights are equal to the last bit")

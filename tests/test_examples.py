@@ -87,7 +87,11 @@ def test_fashion_mnist_says_what_is_missing_in_a_folder(tmp_path):
 def test_resume_ends_with_the_weights_of_a_run_without_accidents(tmp_path):
     out = run(tmp_path, "resume.py")
     assert "was killed by signal 9" in said(out, "an accident")
-    assert said(out, "without an accident").strip() == said(out, "after the accident").strip()
+    digests = {
+        said(out, name).strip()
+        for name in ("without an accident", "with a lost worker", "after the accident")
+    }
+    assert len(digests) == 1
     assert out.endswith("the weights are equal to the last bit\n")
 
 
