@@ -12,8 +12,7 @@ PROGRAM = Path(__file__).parents[1] / "target" / "debug" / "grampus-chaos"
 
 @pytest.mark.timeout(180)
 def test_a_killed_and_a_stopped_worker_break_no_promise():
-    if not PROGRAM.exists():
-        pytest.skip("grampus-chaos is not built: run `cargo build --workspace`")
+    assert PROGRAM.exists(), "grampus-chaos is not built: run `make test`, or `cargo build --workspace`"
     arguments = ["--faults", "2", "--per-run", "2", "--kinds", "kill,stop", "--python", sys.executable]
     # The driver is to find the very package that is tested here.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -4,7 +4,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -81,7 +80,6 @@ def main():
     estimator.fit({"x": few[0], "y": few[1]}, batch_size=BATCH)
     ours.send("what was there before")
     ours.recv()
-    time.sleep(0.2)
     ours.send("what is there now")
     before = ours.recv()
     shards = gp.read_parquet(options.path)

@@ -238,12 +238,14 @@ impl Agent {
 
     /// Says that this worker leaves once its task has ended.
     pub fn leaves(&self) {
+        // If the session is gone, nobody is left to be told.
         let _ = self.sayings.send(Saying::Leaves);
     }
 
     /// A receipt of all that was said before: whoever leaves by himself waits for it.
     pub fn flush(&self) -> Receipt {
         let (said, receipt) = mpsc::channel();
+        // If the session is gone, the receipt says so at once.
         let _ = self.sayings.send(Saying::Nothing { _said: said });
         Receipt(receipt)
     }
