@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
-from test_recovery import ROWS, Deadly, KillsAll, Slow, arrays, estimator, loader
+from deadly_runs import ROWS, Deadly, KillsAll, Slow, arrays, estimator, of_every_kind
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 import grampus as gp
@@ -63,15 +62,7 @@ def test_each_row_is_used_once_whatever_is_killed(tmp_path, rows, how):
 
 
 def test_data_of_every_kind_has_a_ledger(tmp_path):
-    data = arrays()
-    columns = {f"x{at}": data["x"][:, at].numpy() for at in range(3)}
-    table = pa.table(columns | {"y": data["y"][:, 0].numpy(), "id": np.arange(ROWS)})
-    pq.write_table(table, tmp_path / "t.parquet", row_group_size=20)
-    named = {"feature_cols": [["x0", "x1", "x2"]], "label_cols": [["y", "id"]]}
-    shards = gp.read_parquet(tmp_path / "t.parquet")
-    for number, (source, settings) in enumerate(
-        [(loader, {}), (shards, named), (shards.stream(2), named), (str(tmp_path / "t.parquet"), named)]
-    ):
+    for number, (source, settings) in enumerate(of_every_kind(tmp_path)):
         folder = tmp_path / str(number)
         folder.mkdir()
         trained(folder / "run", source, loss=Deadly(folder, (30,)), **settings)

@@ -1,5 +1,6 @@
 """Workers are killed and stopped; what comes out is what would have come out without."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,76 +8,18 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
+from deadly_runs import ROWS, Deadly, KillsAll, Net, Slow, arrays, estimator, of_every_kind
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import grampus as gp
 from grampus.errors import CheckpointError
 
 runtime = one_cluster(workers=3, heartbeat_timeout=1.5)
-ROWS = 96
-
-
-class Net(nn.Module):
-    """All that a step could get wrong if it were repeated: dropout, batch norm, momentum elsewhere."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2)
-        )
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-class Deadly(nn.Module):
-    """A loss that ends its worker when certain rows come by: each of them once, or always."""
-
-    def __init__(self, folder, rows=(), how=signal.SIGKILL, always=False):
-        super().__init__()
-        self.folder, self.rows, self.how, self.always = str(folder), rows, how, always
-
-    def forward(self, output, target):
-        for row in self.rows:
-            if (target[:, 1] == row).any() and self.training and self._first(row):
-                os.kill(os.getpid(), self.how)
-        return nn.functional.cross_entropy(output, target[:, 0])
-
-    def _first(self, row):
-        if self.always:
-            return True
-        try:
-            os.close(os.open(f"{self.folder}/{row}", os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return False
-        return True
-
-
-def arrays():
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(ROWS, 3, generator=draw)
-    y = torch.stack([(x.sum(1) > 0).long(), torch.arange(ROWS)], dim=1)
-    return {"x": x, "y": y}
-
-
-def estimator(loss, workers=3, **settings):
-    return gp.Estimator.from_torch(
-        model=settings.pop("model", lambda config: Net()),
-        optimizer=lambda model, config: torch.optim.AdamW(model.parameters(), lr=0.01),
-        scheduler=lambda optimizer, config: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
-        loss=loss,
-        workers=workers,
-        lanes=3,
-        seed=5,
-        **settings,
-    )
 
 
 def trained(tmp_path, rows=(), data=None, **settings):
@@ -89,11 +32,6 @@ def trained(tmp_path, rows=(), data=None, **settings):
 @pytest.fixture
 def undisturbed(tmp_path):
     return trained(tmp_path)
-
-
-def loader(config, batch_size):
-    data = arrays()
-    return DataLoader(TensorDataset(data["x"], data["y"]), batch_size=batch_size, shuffle=True)
 
 
 @pytest.mark.filterwarnings("ignore:the run goes on")
@@ -111,15 +49,7 @@ def test_a_killed_worker_changes_nothing(tmp_path, undisturbed, rows):
 
 @pytest.mark.filterwarnings("ignore:the run goes on")
 def test_data_of_every_kind_goes_on(tmp_path):
-    data = arrays()
-    table = pa.table({f"x{at}": data["x"][:, at].numpy() for at in range(3)} | {"y": data["y"][:, 0].numpy()})
-    table = table.append_column("id", pa.array(np.arange(ROWS)))
-    pq.write_table(table, tmp_path / "t.parquet", row_group_size=20)
-    columns = {"feature_cols": [["x0", "x1", "x2"]], "label_cols": [["y", "id"]]}
-    shards = gp.read_parquet(tmp_path / "t.parquet")
-    for number, (source, named) in enumerate(
-        [(loader, {}), (shards, columns), (shards.stream(2), columns), (str(tmp_path / "t.parquet"), columns)]
-    ):
+    for number, (source, named) in enumerate(of_every_kind(tmp_path)):
         folder = tmp_path / str(number)
         folder.mkdir()
         wanted = trained(folder, (), source, **named)[0]
@@ -161,7 +91,7 @@ DRIVER = """
 import sys, time, torch
 sys.path.insert(0, {tests!r})
 import grampus as gp
-from test_recovery import Slow, arrays, estimator
+from deadly_runs import Slow, arrays, estimator
 gp.init(workers=3)
 est = estimator(Slow({folder!r}))
 class Tells(gp.callbacks.Logger):
@@ -215,6 +145,54 @@ def test_callbacks_go_on_on_another_worker(tmp_path, undisturbed):
     assert calm.epochs == deadly.epochs == [1, 2, 3]
     for name in ("loss", "val_loss", "counted", "learning_rate"):
         assert history[name] == wanted[name]
+
+
+class Begins(gp.callbacks.Callback):
+    """Has attributes only from the beginning of the run and of the epoch on."""
+
+    def on_run_begin(self, run):
+        self.runs = [run.step]
+
+    def on_epoch_begin(self, run):
+        self.began = run.epoch
+
+    def on_epoch_end(self, run):
+        self.runs.append((self.began, run.epoch))
+
+
+class Locked(gp.callbacks.Callback):
+    """Holds what cannot travel once the run has begun."""
+
+    def on_run_begin(self, run):
+        self.file = open(os.devnull)  # noqa: SIM115 - it is what is tested
+
+
+class KillsFirst(Deadly):
+    """Ends the first worker at its third step, twice."""
+
+    steps = 0
+
+    def forward(self, output, target):
+        self.steps += 1
+        if gp.rank() == 0 and self.steps == 3 and (self._first("one") or self._first("two")):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(output, target)
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_what_callbacks_got_at_the_beginning_goes_on(tmp_path, undisturbed):
+    begins = Begins()
+    est = estimator(KillsFirst(tmp_path))
+    est.fit(arrays(), epochs=3, batch_size=12, callbacks=[begins])
+    assert {path.name for path in tmp_path.iterdir()} >= {"one", "two"}
+    assert begins.runs == [0, (0, 1), (1, 2), (2, 3)]
+    assert est.digest() == undisturbed[0]
+
+
+def test_callbacks_that_cannot_travel_are_said_to_begin_anew(tmp_path):
+    est = estimator(Deadly(tmp_path, (40,)))
+    with pytest.warns(RuntimeWarning, match="callbacks begin anew, since their attributes cannot be pickled"):
+        est.fit(arrays(), epochs=1, batch_size=12, callbacks=[Locked()])
 
 
 class DiesLast(gp.callbacks.Callback):
@@ -272,6 +250,15 @@ def test_a_loss_while_the_run_goes_on_costs_no_more_than_one(tmp_path, undisturb
     assert est.digest() == undisturbed[0]
 
 
+def threads():
+    """The names of the threads of this process."""
+    found = []
+    for name in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found.append(name.read_text().strip())
+    return found
+
+
 class FillsTheDisk(gp.callbacks.Callback):
     """Makes checkpoints impossible from the second epoch on, and possible again for the last."""
 
@@ -293,7 +280,9 @@ class FillsTheDisk(gp.callbacks.Callback):
     @staticmethod
     def _wait():
         """What is being written should be whole, or have failed."""
-        time.sleep(0.5)
+        until = time.monotonic() + 20
+        while "grampus-ckpt" in threads():
+            assert time.monotonic() < until
 
 
 @pytest.mark.parametrize("gives_back", [True, False])
@@ -317,7 +306,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(tmp_path, undi
 def test_rows_that_always_kill_are_named(tmp_path):
     est = estimator(Deadly(tmp_path, (40,), always=True))
     with pytest.warns(RuntimeWarning), pytest.raises(gp.WorkerDied) as caught:
-        est.fit(arrays(), epochs=3, batch_size=12)
+        est.fit(arrays(), epochs=3, batch_size=12, max_failures=None)
     assert "was begun 3 times, and each time a worker was lost" in str(caught.value.__notes__)
 
 
@@ -325,29 +314,9 @@ def test_no_more_losses_than_allowed(tmp_path):
     est = estimator(Deadly(tmp_path, (40,)))
     with pytest.raises(gp.WorkerDied) as caught:
         est.fit(arrays(), epochs=3, batch_size=12, max_failures=0)
-    assert "max_failures=0 are allowed" in str(caught.value.__notes__)
+    assert "1 worker lost, and 0 are made good: raise max_failures" in str(caught.value.__notes__)
     with pytest.raises(ValueError, match="max_failures must be a whole number of at least 0"):
         est.fit(arrays(), max_failures=-1)
-
-
-class KillsAll(gp.callbacks.Logger):
-    """Kills all workers once the run is under way, and there is a whole checkpoint if there is to be one."""
-
-    def __init__(self, pids, saved=None):
-        self.pids, self.saved = pids, saved
-
-    def event(self, event):
-        if event["kind"] == "steps" and (self.saved is None or len(list(self.saved.glob("step-*"))) > 1):
-            while self.pids:
-                os.kill(self.pids.pop(), signal.SIGKILL)
-
-
-class Slow(Deadly):
-    """Takes its time."""
-
-    def forward(self, output, target):
-        time.sleep(0.02)
-        return super().forward(output, target)
 
 
 @pytest.mark.filterwarnings("ignore:the run goes on")
@@ -377,6 +346,9 @@ class KillsOnce(nn.Module):
 
     def forward(self, x):
         if (x[:, 0] == 7).any() and Deadly(self.folder)._first("answer"):
+            for parts in Path(self.folder).parent.glob(".*.parts"):
+                # As the writer of a file would leave it.
+                (parts / ".writing-half").write_text("half")
             os.kill(os.getpid(), signal.SIGKILL)
         return self.layer(x)
 
@@ -403,3 +375,5 @@ def test_answers_are_given_again(tmp_path):
     for name, est in (("c", answering(tmp_path / "c")), ("d", calm)):
         est.predict(tmp_path / "in.parquet", out=tmp_path / f"{name}.parquet", **columns)
     assert pq.read_table(tmp_path / "c.parquet").equals(pq.read_table(tmp_path / "d.parquet"))
+    answering(tmp_path / "e").predict(tmp_path / "in.parquet", out=tmp_path / "parts", **columns)
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["part-00000.parquet"]

@@ -189,9 +189,7 @@ class Cluster:
         try:
             # No frame of a later traceback may hold on to the memory of the arguments: they get no name.
             task = native.submit(world, _packed(function, args, kwargs), wish is not None)
-            if wish is not None:
-                wish.begins(task)
-            return self._results(native, self._wait(task, on_report))
+            return self._results(native, self._wait(task, on_report, wish))
         finally:
             if task is not None:
                 task.close()
@@ -207,7 +205,9 @@ class Cluster:
         return self._native
 
     @staticmethod
-    def _wait(task: _native.Task, on_report: Callable[[int, bytes], None] | None) -> _native.End:
+    def _wait(
+        task: _native.Task, on_report: Callable[[int, bytes], None] | None, wish: Wish | None
+    ) -> _native.End:
         """Wait for the end of a task, showing output and passing on reports.
 
         Ctrl-C, or an exception of `on_report`, ends the task on every worker first.
@@ -215,6 +215,9 @@ class Cluster:
         stopped: BaseException | None = None
         while True:
             try:
+                if wish is not None and wish.stop:
+                    # Again and again: workers that have not begun yet do not hear of it.
+                    task.ask_to_yield(True)
                 news = task.wait()
                 _console.show(news)
                 if on_report is not None and stopped is None:

@@ -19,6 +19,7 @@ from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Saving, Spe
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
+    check_most,
     check_seed,
     check_size,
     ends,
@@ -209,7 +210,7 @@ class Estimator:
             id=secrets.token_hex(8),
             **self._beginning(found),
         )
-        losses = Losses(None if max_failures is None else check_size(max_failures, "max_failures", least=0))
+        losses = Losses(check_most(max_failures, "max_failures"), "max_failures")
         attempts = ledger.attempts(folder) if audit else None
         with Show(loggers, folder, losses) as show:
             answers = recovery.train(job, self._caller(show, attempts), losses, self._from_checkpoint)

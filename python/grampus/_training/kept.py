@@ -68,27 +68,29 @@ def gone_on(job: Fit, group: Group) -> Fit:
         raise NothingKept("no worker is left that has the run")
     source, why = found
     furthest = places[source][0]
-    behind = [rank for rank, each in enumerate(places) if each is None or each[0] != furthest]
-    if behind:
+    if mine is None or any(each is None or each[0] != furthest for each in places):
         mine = _spread(mine if group.rank == source else None, group, source)
-    if mine is None:
-        raise NothingKept("the run was not healed")
     meters: dict[int, Any] = {}
     for each in places:
         if each is not None and each[0] == furthest:
             meters |= each[1]
     keep(replace(mine, meters=meters))
     if group.rank == 0:
-        _report.note(f"the run goes on from step {furthest[0]}: {why}{_uncounted(job, mine, meters)}")
+        _report.note(f"the run goes on from step {furthest[0]}: {why}{_missing(job, mine, meters)}")
     return _with(job, mine, meters)
 
 
-def _uncounted(job: Fit, mine: Kept, meters: dict[int, Any]) -> str:
-    """What the metrics of the epoch under way leave out, in words: workers count for themselves."""
-    missing = [str(lane) for lane in range(job.layout.lanes) if lane not in meters]
-    if not missing or not any(meters.values()) or not mine.meta["at"]["step_in_epoch"]:
-        return ""
-    return f"; metrics of training in this epoch leave out what lanes {', '.join(missing)} had counted before"
+def _missing(job: Fit, mine: Kept, meters: dict[int, Any]) -> str:
+    """What was lost with the worker, in words."""
+    text = ""
+    lanes = [str(lane) for lane in range(job.layout.lanes) if lane not in meters]
+    if lanes and any(meters.values()) and mine.meta["at"]["step_in_epoch"]:
+        text += (
+            f"; metrics of training in this epoch leave out what lanes {', '.join(lanes)} had counted before"
+        )
+    if job.callbacks and mine.callbacks is None:
+        text += "; callbacks begin anew, since their attributes cannot be pickled"
+    return text
 
 
 def source_of(places: list[tuple[int, int] | None]) -> tuple[int, str] | None:

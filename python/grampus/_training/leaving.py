@@ -58,7 +58,7 @@ def stopping() -> Iterator[Wish]:
     def hear(_number: int, _frame: Any) -> None:
         # A second one means it.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        wish.ask()
+        wish.stop = True
 
     signal.signal(signal.SIGTERM, hear)
     try:

@@ -38,6 +38,11 @@ def check_size(value: Any, name: str, least: int = 1) -> int:
     return int(number)
 
 
+def check_most(value: Any, name: str) -> int | None:
+    """A whole number, or `None` for any."""
+    return None if value is None else check_size(value, name, least=0)
+
+
 def check_seed(seed: Any) -> None:
     """What random numbers can be drawn from."""
     try:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from grampus import _exception
+from grampus._figures import count
 from grampus._training.kept import NothingKept
 from grampus._training.leaving import Yielded, stopping
-from grampus.errors import PeerLost, WorkerDied
+from grampus.errors import GrampusError, PeerLost, WorkerDied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,25 +35,30 @@ class Verdict(NamedTuple):
     why: str
 
 
+class Stuck(GrampusError):
+    """A run does not come any further: what ends it is the last loss."""
+
+
 @dataclass
 class Losses:
     """The losses of one call, and where it went on after each."""
 
     most: int | None
+    # The option that says so, where there is one.
+    option: str | None = None
     # Is told of each.
     hears: Callable[[str], None] | None = None
     lost: list[Exception] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
 
     def went_on(self, step: int) -> None:
-        """The run went on from this step; raise the last loss where it never comes any further."""
+        """The run went on from this step; raise `Stuck` where it never comes any further."""
         self.steps.append(step)
         again = self.steps[-_SAME_STEP:]
-        if len(again) == _SAME_STEP and len(set(again)) == 1 and self.lost:
-            raise _noted(
-                self.lost[-1],
+        if len(again) == _SAME_STEP and len(set(again)) == 1:
+            raise Stuck(
                 f"step {step + 1} was begun {_SAME_STEP} times, and each time a worker was lost: look at its "
-                "rows, at the model, and at the memory",
+                "rows, at the model, and at the memory"
             )
 
     def lose(self, what: Exception) -> Verdict:
@@ -65,10 +71,11 @@ class Losses:
         self.lost.append(what)
         if self.hears is not None:
             self.hears(str(what))
-        count = len(self.lost)
-        if self.most is not None and count > self.most:
-            return Verdict(False, f"{count} workers were lost, and max_failures={self.most} are allowed")
-        return Verdict(True, f"{count} of {'any number of' if self.most is None else self.most} losses")
+        number = len(self.lost)
+        if self.most is not None and number > self.most:
+            more = "" if self.option is None else f": raise {self.option}"
+            return Verdict(False, f"{count(number, 'worker')} lost, and {self.most} are made good{more}")
+        return Verdict(True, f"{number} of {'any number of' if self.most is None else self.most} losses")
 
 
 def train(
@@ -90,6 +97,8 @@ def train(
                     raise SystemExit(_TOLD_TO_END) from None
             except _LOST as lost:
                 _judge(lost, losses)
+            except Stuck as stuck:
+                raise _noted(losses.lost[-1], str(stuck)) from None
             except NothingKept as error:
                 saved = from_checkpoint(job)
                 if saved is None:

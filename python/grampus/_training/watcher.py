@@ -87,6 +87,7 @@ class Watcher:
         self._run.epoch, self._run.step = at["epoch"], at["step"]
         if job.losses:
             self._tell(kind="recovered", epoch=at["epoch"], step=at["step"], workers=self._group.size)
+            self._agreed()
             return
         self._tell(
             kind="begin",
@@ -106,6 +107,7 @@ class Watcher:
         if self._leads and size < lanes:
             _report.note(f"batch_size={size} leaves some of the {lanes} lanes without rows: they wait")
         self._call("on_run_begin")
+        self._agreed()
 
     def _go_on(self, told: dict[str, Any]) -> None:
         """Take up an epoch where it was saved; the rows must be the same."""
@@ -166,6 +168,7 @@ class Watcher:
         self._model.epoch_begins()
         self._fresh_meters()
         self._call("on_epoch_begin")
+        self._agreed()
 
     def step_begins(self) -> None:
         """A step begins."""

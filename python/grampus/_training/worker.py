@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 
 def fit(job: Fit) -> dict[str, Any]:
     """Train; every worker says who it is, the first one also what came out."""
-    lanes, framework = begin(job.spec, job.layout)
+    lanes, framework = begin(job.spec, job.layout, goes_on=job.losses > 0)
     if job.losses:
         job = kept.gone_on(job, lanes.group)
-    else:
-        kept.let_go()
     with (
         closing(framework.Model(job.spec, lanes, job.state, training=True)) as model,
         closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,
@@ -74,8 +72,13 @@ def _trigger(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def begin(spec: Spec, layout: Layout) -> tuple[Lanes, Any]:
-    """The lanes of this worker, and the module of the framework."""
+def begin(spec: Spec, layout: Layout, goes_on: bool = False) -> tuple[Lanes, Any]:
+    """The lanes of this worker, and the module of the framework.
+
+    What is kept of another call is not needed any more, unless this one goes on from it.
+    """
+    if not goes_on:
+        kept.let_go()
     framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
     group = collective.world()
     return Lanes.of(group, layout.lanes, layout.seed, layout.threads), framework
@@ -98,7 +101,6 @@ def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, int, float, Any]]:
 
 def evaluate(job: Pass) -> dict[str, Any]:
     """Loss and metrics over all rows."""
-    kept.let_go()
     lanes, framework = begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)
@@ -149,7 +151,6 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
 
 def predict(job: Pass) -> list[tuple[int, int, Any]]:
     """The outputs of this worker's lanes, with the batch and the lane of each, which order them."""
-    kept.let_go()
     lanes, framework = begin(job.spec, job.layout)
     with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 from contextlib import contextmanager
@@ -88,11 +89,15 @@ def place_of(path: Path) -> Iterator[Path]:
         for left in folder.iterdir():
             left.unlink()
         yield folder
-        found = sorted(folder.iterdir())
-        if not found:
+        found = {part.name: part for part in folder.iterdir()}
+        names = list(itertools.takewhile(found.__contains__, map(part_name, itertools.count())))
+        if not names:
             raise ValueError("there are no rows to predict")
+        for half in found.keys() - set(names):
+            # What a worker was writing when it was killed.
+            found[half].unlink()
         if path.suffix in _ONE_FILE:
-            _native.join_parquet([str(part) for part in found], path)
+            _native.join_parquet([str(found[name]) for name in names], path)
         else:
             folder.rename(path)
     finally:
