@@ -461,3 +461,12 @@ def test_nothing_is_said_where_all_is_well():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         estimator().fit(DATA, batch_size=4, validation_data=DATA)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_failures": -1}, {"max_steps": 0}, {"batch_size": 0}, {"epochs": "two"}]
+)
+def test_what_was_asked_for_wrongly_leaves_no_folder(wrong, tmp_path):
+    with pytest.raises((TypeError, ValueError)):
+        estimator().fit(DATA, **wrong)
+    assert not (tmp_path / "grampus_runs").exists()

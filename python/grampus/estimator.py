@@ -172,8 +172,7 @@ class Estimator:
     ) -> History:
         """Train, and return the history: one record an epoch.
 
-        A worker that is lost is replaced, and the run goes on from the last step that was done, with the very
-        weights that it would have had: see `docs/reliability.md`.
+        Workers that are lost are replaced, and the weights become what they would have been without the loss.
 
         Args:
             data: `{"x": …, "y": …}` of arrays or tensors, a Dataset, a DataLoader, or a function `f(config)`
@@ -193,7 +192,7 @@ class Estimator:
         where = saving(asked, self._params["model_dir"])
         found = self._resumed(resume, where)
         layout = self._laid_out(*self._cluster())
-        folder = run_folder(self._params["model_dir"])
+        losses = Losses(check_most(max_failures, "max_failures"), "max_failures")
         epochs_, end = ends(epochs)
         job = Fit(
             spec=self._spec(),
@@ -206,11 +205,12 @@ class Estimator:
             callbacks=beside,
             stop_on_nan=stop_on_nan,
             saving=where,
-            run=folder,
+            run=None,
             id=secrets.token_hex(8),
             **self._beginning(found),
         )
-        losses = Losses(check_most(max_failures, "max_failures"), "max_failures")
+        # Last: what was asked for wrongly leaves no folder behind.
+        folder = job.run = run_folder(self._params["model_dir"])
         attempts = ledger.attempts(folder) if audit else None
         with Show(loggers, folder, losses) as show:
             answers = recovery.train(job, self._caller(show, attempts), losses, self._from_checkpoint)
