@@ -66,7 +66,7 @@ def estimator(loss, workers=3, **settings):
         scheduler=lambda optimizer, config: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
         loss=loss,
         workers=workers,
-        lanes=3,
+        lanes=settings.pop("lanes", 3),
         seed=5,
         **settings,
     )

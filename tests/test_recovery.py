@@ -58,7 +58,7 @@ def test_data_of_every_kind_goes_on(tmp_path):
 
 def test_the_user_is_told(tmp_path):
     with pytest.warns(
-        RuntimeWarning, match=r"the run goes on from step \d+: rank \d had come furthest, 2 of 3"
+        RuntimeWarning, match=r"the run goes on from step \d+ on 3 workers: rank \d had come furthest, 2 of 3"
     ):
         trained(tmp_path, (40,))
 

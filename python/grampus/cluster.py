@@ -169,6 +169,7 @@ class Cluster:
         workers: int | None,
         on_report: Callable[[int, bytes], None] | None = None,
         wish: Wish | None = None,
+        least: int | None = None,
     ) -> list[Any]:
         """Do the same, with `on_report` called here for what workers send by `_report.send`: rank and bytes.
 
@@ -177,18 +178,22 @@ class Cluster:
 
         With a `wish` the call is patient: where one worker is lost, the others are not interrupted but find
         out by themselves; and it may be asked to end where it can go on later.
+
+        With `least` the call is elastic: it begins with so many workers where others are missing, and is
+        asked to end where it can go on once they are there.
         """
         native = self._running()
         world = self.workers if workers is None else _whole(workers, "workers")
-        if world > self.workers:
+        needed = world if least is None else min(least, world)
+        if needed > self.workers:
             raise ClusterError(
-                f"{world} workers were asked for, the cluster has {self.workers}: "
-                f"stop it and start one with workers={world}"
+                f"{needed} workers were asked for, the cluster has {self.workers}: "
+                f"call `resize({needed})` of the cluster"
             )
         task: _native.Task | None = None
         try:
             # No frame of a later traceback may hold on to the memory of the arguments: they get no name.
-            task = native.submit(world, _packed(function, args, kwargs), wish is not None)
+            task = native.submit(needed, world, _packed(function, args, kwargs), wish is not None)
             return self._results(native, self._wait(task, on_report, wish))
         finally:
             if task is not None:
@@ -249,6 +254,22 @@ class Cluster:
         if end.kind == "died":
             raise WorkerDied(end.text, end.rank, end.host, end.pid, end.exit_code)
         raise ClusterError(end.text)
+
+    def resize(self, workers: int) -> None:
+        """Have more workers, or fewer, from now on; from any thread, also while a function runs.
+
+        New workers take part in the next call. `Estimator.fit` goes on after its present step with those that
+        are there, and ends with the same weights. Workers that are too many, the last of all, end when their
+        call has ended.
+
+        >>> with Cluster.local(1) as cluster:
+        ...     cluster.resize(2)
+        ...     cluster.run(lambda: "hello")
+        ['hello', 'hello']
+        """
+        native = self._running()
+        self.workers = _whole(workers, "workers")
+        native.resize(self.workers)
 
     def stop(self) -> None:
         """End the workers and all that they started. A second call does nothing."""

@@ -168,6 +168,7 @@ class Estimator:
         resume: bool | str = False,
         max_steps: int | None = None,
         max_failures: int | None = 10,
+        min_workers: int = 1,
         audit: bool = False,
     ) -> History:
         """Train, and return the history: one record an epoch.
@@ -186,6 +187,8 @@ class Estimator:
             resume: go on from the newest checkpoint, if there is one; or a place to look for it.
             max_steps: end after so many steps.
             max_failures: how many lost workers are made good; `None` for any number.
+            min_workers: where a lost worker cannot be replaced at once, go on with those that are left, as long
+                as there are so many; others join when they are there.
             audit: keep a ledger of the rows that every step used, for `grampus audit`.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
@@ -193,6 +196,7 @@ class Estimator:
         found = self._resumed(resume, where)
         layout = self._laid_out(*self._cluster())
         losses = Losses(check_most(max_failures, "max_failures"), "max_failures")
+        least = self._least(check_size(min_workers, "min_workers"), layout)
         epochs_, end = ends(epochs)
         job = Fit(
             spec=self._spec(),
@@ -213,7 +217,7 @@ class Estimator:
         folder = job.run = run_folder(self._params["model_dir"])
         attempts = ledger.attempts(folder) if audit else None
         with Show(loggers, folder, losses) as show:
-            answers = recovery.train(job, self._caller(show, attempts), losses, self._from_checkpoint)
+            answers = recovery.train(job, self._caller(show, attempts, least), losses, self._from_checkpoint)
             return self._took(answers, beside)
 
     def _resumed(self, resume: bool | str, where: Saving | None) -> saved.Saved | None:
@@ -227,15 +231,35 @@ class Estimator:
             self._adopted(found)
         return found
 
-    def _caller(self, show: Show, attempts: Iterator[int] | None) -> Callable[[Fit, Wish | None], list[Any]]:
+    def _least(self, min_workers: int, layout: Layout) -> int | None:
+        """How many workers the run can do with; nothing where it needs all, since other libraries do."""
+        most = layout.lanes if self._params["workers"] is None else self._params["workers"]
+        if min_workers > most:
+            raise ValueError(
+                f"min_workers={min_workers} is more than the run has a use for, which is {most}: a worker "
+                "without a lane has nothing to do; raise lanes, or lower min_workers"
+            )
+        return min_workers if self._params["backend"] == "grampus" else None
+
+    def _caller(
+        self, show: Show, attempts: Iterator[int] | None, least: int | None
+    ) -> Callable[[Fit, Wish | None], list[Any]]:
         """What trains on the workers; each call is an attempt, if they are numbered for a ledger."""
-        cluster, workers = self._cluster()
+        cluster, _ = self._cluster()
 
         def call(job: Fit, wish: Wish | None) -> list[Any]:
             job = job if attempts is None else replace(job, audit=next(attempts))
-            return cluster._call(worker.fit, (job,), {}, min(workers, job.layout.lanes), show.report, wish)
+            most = self._most(cluster, job.layout)
+            return cluster._call(worker.fit, (job,), {}, most, show.report, wish, least)
 
         return call
+
+    def _most(self, cluster: Cluster, layout: Layout) -> int:
+        """For how many workers there is something to do; of an elastic call, whether they are there or not."""
+        asked = self._params["workers"]
+        if asked is None:
+            asked = layout.lanes if self._params["backend"] == "grampus" else cluster.workers
+        return min(asked, layout.lanes)
 
     def _from_checkpoint(self, job: Fit) -> Fit | None:
         """The job as it goes on from the newest checkpoint of its own, if it has written one."""
@@ -322,11 +346,11 @@ class Estimator:
         size = -(-batch_size // layout.lanes)
         with written.place_of(path) as folder:
             job = Written(self._spec(), layout, self._state, blocks, rows.wanted, size, str(folder))
-            ranks = min(workers, layout.lanes)
+            ranks = self._most(cluster, layout)
 
             def predict_the_rest() -> None:
                 left = replace(job, left=written.left(blocks, folder))
-                cluster._call(written.predict, (left,), {}, ranks, hear, Wish())
+                cluster._call(written.predict, (left,), {}, ranks, hear, Wish(), 1)
 
             recovery.repeated(predict_the_rest)
         return os.fspath(out)
@@ -342,8 +366,9 @@ class Estimator:
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
         job = Pass(self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols))
-        ranks = min(workers, layout.lanes)
-        return recovery.repeated(lambda: cluster._call(function, (job,), {}, ranks, hear, Wish()))
+        ranks = self._most(cluster, layout)
+        least = 1 if self._params["backend"] == "grampus" else None
+        return recovery.repeated(lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least))
 
     # The model
 

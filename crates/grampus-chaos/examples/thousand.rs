@@ -134,6 +134,7 @@ impl Cluster {
         self.feed(Input::Submit {
             task: TaskId(self.tasks),
             world: SIZE,
+            least: SIZE,
             restarts: 0,
             patient: false,
         })?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use grampus_cluster::driver::{self, Happened, TaskEnd};
+use grampus_cluster::driver::{self, Happened, Ranks, TaskEnd};
 use grampus_cluster::launch::{self, HostSpec, Spec};
 use grampus_cluster::supervisor::Stream;
 use grampus_core::{Failure, TaskFailure, TaskId};
@@ -149,17 +149,29 @@ impl Cluster {
         )))
     }
 
-    /// Gives ranks 0 to `world` - 1 something to do. The ranks of a patient task notice by themselves that one is lost.
-    #[pyo3(signature = (world, payload, patient=false))]
-    fn submit(&self, world: u32, payload: &Payload, patient: bool) -> PyResult<Task> {
+    /// Gives at least `least` and at most `most` ranks something to do. The ranks of a patient task notice by themselves
+    /// that one is lost.
+    #[pyo3(signature = (least, most, payload, patient=false))]
+    fn submit(&self, least: u32, most: u32, payload: &Payload, patient: bool) -> PyResult<Task> {
         match &*self.lock() {
             Some(cluster) => Ok(Task {
-                id: cluster.submit(world, 0, patient, payload.inner()),
+                id: cluster.submit(Ranks { least, most }, 0, patient, payload.inner()),
                 board: Arc::clone(&self.board),
                 cancel: Box::new(cluster.canceller()),
                 ask_to_yield: Box::new(cluster.yielder()),
                 closed: AtomicBool::new(false),
             }),
+            None => Err(GrampusError::new_err("the cluster was stopped")),
+        }
+    }
+
+    /// Gives the cluster more places for workers, or fewer.
+    fn resize(&self, workers: u32) -> PyResult<()> {
+        match &*self.lock() {
+            Some(cluster) => {
+                cluster.resize(workers);
+                Ok(())
+            }
             None => Err(GrampusError::new_err("the cluster was stopped")),
         }
     }

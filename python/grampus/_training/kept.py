@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from grampus import _report
+from grampus._figures import count
 from grampus.errors import GrampusError
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ def gone_on(job: Fit, group: Group) -> Fit:
             meters |= each[1]
     keep(replace(mine, meters=meters))
     if group.rank == 0:
-        _report.note(f"the run goes on from step {furthest[0]}: {why}{_missing(job, mine, meters)}")
+        workers = count(group.size, "worker")
+        text = f"the run goes on from step {furthest[0]} on {workers}: {why}"
+        _report.note(text + _missing(job, mine, meters))
     return _with(job, mine, meters)
 
 

@@ -1,4 +1,4 @@
-//! CO-1, CO-2, CO-5, CO-6, CO-7, CO-9 and CO-11: what holds of the state and of what it sends, after every step.
+//! CO-1, CO-2, CO-5, CO-6, CO-7, CO-9, CO-11 and CO-13: what holds of the state and of what it sends, after every step.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Ledger {
         let mut slots: Vec<u32> = now.iter().map(|(_, slot)| *slot).collect();
         slots.sort_unstable();
         let apart = slots.windows(2).all(|pair| pair[0] != pair[1]);
-        let inside = slots.iter().all(|slot| *slot < self.options.size);
+        let inside = slots.iter().all(|slot| *slot < self.most);
         hold(apart && inside, "CO-1", || {
             format!("members hold the slots {slots:?}")
         })?;
@@ -106,8 +106,9 @@ impl Ledger {
                 || format!("{} has a rank and is no member", seat.worker),
             )?;
         }
+        // Where it has fewer than all members, `check_sent` finds the task that can do with them.
         let count = generation.members.len();
-        hold(count == self.options.size as usize, "CO-1", || {
+        hold(count > 0 && count <= self.options.size as usize, "CO-1", || {
             format!("generation {} has {count} members", generation.number)
         })
     }
@@ -138,7 +139,8 @@ impl Ledger {
             format!("given up after {failed:?} failures: {}", step.why)
         })?;
         self.hopeless |= given_up || step.transition == Transition::JoinTooLate;
-        let filled = !self.options.launches || self.members.len() == self.options.size as usize;
+        let held = self.members.iter().filter(|(_, slot)| *slot < self.options.size);
+        let filled = !self.options.launches || held.count() + self.empty.len() == self.options.size as usize;
         let over = Ledger::is_over(step.state.phase());
         hold(filled || over || self.hopeless, "CO-11", || {
             format!("only {:?} are filled", self.members)
@@ -175,7 +177,7 @@ impl Ledger {
     pub(super) fn check_phase(&mut self, now: Time, state: &State) -> Result<(), Violation> {
         let options = &self.options;
         let (name, most, until) = match state.phase() {
-            Phase::Forming { until } => ("forming", options.join_within, Some(*until)),
+            Phase::Forming { until, .. } => ("forming", options.join_within, Some(*until)),
             Phase::Ready => ("ready", Duration::ZERO, None),
             Phase::Running => ("running", Duration::ZERO, None),
             Phase::Leaving { until } => ("leaving", options.leave_within, Some(*until)),

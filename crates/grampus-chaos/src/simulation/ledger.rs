@@ -20,10 +20,18 @@ pub(super) struct Fact {
 /// One task as the simulator saw it.
 #[derive(Debug)]
 pub(super) struct Record {
+    /// Its place in the order of submissions.
+    pub number: usize,
     pub due: Time,
     /// How long the driver had been away when it was submitted.
     pub away: Duration,
     pub world: u32,
+    /// It can do with so many ranks.
+    pub least: u32,
+    /// Ranks to which it was sent.
+    pub sent: u32,
+    /// It was asked to yield.
+    pub yields: bool,
     /// Its ranks find out by themselves that one is lost.
     pub patient: bool,
     pub generation: Option<GenerationId>,
@@ -81,6 +89,8 @@ pub(super) struct Ledger {
     pub round: Duration,
     pub tasks: BTreeMap<TaskId, Record>,
     pub active: Option<TaskId>,
+    /// How many ranks the process carries that asked to join last.
+    newcomer: u32,
     /// The task that was sent in the last step.
     news: Option<TaskId>,
     /// Members and their slots after the last step.
@@ -88,8 +98,10 @@ pub(super) struct Ledger {
     /// Members whose link is not known to be broken.
     pub linked: BTreeSet<WorkerId>,
     pub unlinked: BTreeSet<WorkerId>,
-    /// Members that said that they leave.
+    /// Members that said that they leave, or were sent home.
     pub leaving: BTreeSet<WorkerId>,
+    /// How many ranks each member carries.
+    pub ranks: BTreeMap<WorkerId, u32>,
     /// The last generation that each member was told.
     pub generations: BTreeMap<WorkerId, GenerationId>,
     pub generation: GenerationId,
@@ -99,6 +111,13 @@ pub(super) struct Ledger {
     pub failed_starts: Vec<u32>,
     /// A place was given up while a task ran.
     pub hopeless: bool,
+    /// Places that an elastic task does without.
+    pub empty: BTreeSet<u32>,
+    /// The most places that the job has had: those that are not wanted any more may be held for a while.
+    pub most: u32,
+    /// Since when an elastic task could begin, or could have more ranks, and how long the driver had been away then.
+    pub waits: Option<(Time, Duration)>,
+    pub grows: Option<(Time, Duration)>,
     /// Exits and failed launches that the launcher reported.
     pub reported: BTreeSet<WorkerId>,
     pub killed: BTreeSet<WorkerId>,
@@ -117,16 +136,22 @@ impl Ledger {
             round: wait + schedule.patience + options.leave_within + options.cancel_within + slack * 4,
             tasks: BTreeMap::new(),
             active: None,
+            newcomer: 0,
             news: None,
             members: Vec::new(),
             linked: BTreeSet::new(),
             unlinked: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            ranks: BTreeMap::new(),
             generations: BTreeMap::new(),
             generation: GenerationId(0),
             launched: BTreeMap::new(),
             failed_starts: vec![0; options.size as usize],
             hopeless: false,
+            empty: BTreeSet::new(),
+            most: options.size,
+            waits: None,
+            grows: None,
             reported: BTreeSet::new(),
             killed: BTreeSet::new(),
             away: Duration::ZERO,
@@ -152,7 +177,10 @@ impl Ledger {
     /// Books an input before the coordinator sees it.
     pub fn note(&mut self, now: Time, input: &Input) -> Seen {
         let (kind, from, task) = match input {
-            Input::Joined(join) => (Kind::Join, Some(join.worker), None),
+            Input::Joined(join) => {
+                self.newcomer = join.ranks;
+                (Kind::Join, Some(join.worker), None)
+            }
             Input::Heard(worker) => (Kind::Word, Some(*worker), None),
             Input::Finished {
                 worker,
@@ -171,13 +199,17 @@ impl Ledger {
             Input::Exited { worker, .. } => (Kind::Exited, Some(*worker), None),
             Input::LaunchFailed { worker, .. } => (Kind::LaunchFailed, Some(*worker), None),
             Input::Submit {
-                task, world, patient, ..
+                task,
+                world,
+                least,
+                patient,
+                ..
             } => {
-                self.note_submit(now, *task, *world, *patient);
+                self.note_submit(now, *task, *world, *least, *patient);
                 (Kind::Call, None, Some(*task))
             }
             Input::Cancel { task, .. } | Input::Yield { task, .. } => (Kind::Call, None, Some(*task)),
-            Input::Start | Input::Stop { .. } => (Kind::Call, None, None),
+            Input::Start | Input::Stop { .. } | Input::Resize { .. } => (Kind::Call, None, None),
             Input::Tick => (Kind::Tick, None, None),
         };
         if let Some(worker) = from {
@@ -234,12 +266,16 @@ impl Ledger {
         self.members.iter().any(|(member, _)| *member == worker)
     }
 
-    fn note_submit(&mut self, now: Time, task: TaskId, world: u32, patient: bool) {
+    fn note_submit(&mut self, now: Time, task: TaskId, world: u32, least: u32, patient: bool) {
         let ahead = self.tasks.values().filter(|record| !record.resolved).count();
         let record = Record {
+            number: self.tasks.len(),
             due: now + self.round * (ahead as u32 + 2),
             away: self.away,
             world,
+            least,
+            sent: 0,
+            yields: false,
             patient,
             generation: None,
             seats: Vec::new(),
@@ -290,6 +326,8 @@ impl Ledger {
         {
             self.linked.insert(worker);
             self.unlinked.remove(&worker);
+            self.leaving.remove(&worker);
+            self.ranks.insert(worker, self.newcomer);
             self.generations.remove(&worker);
         }
         if let Transition::CancelStarted | Transition::CancelQueued = step.transition
@@ -297,6 +335,7 @@ impl Ledger {
         {
             record.cancelled = true;
         }
+        self.book_size(now, seen, step);
         self.check_members(seen, step)?;
         self.check_generation(&step.state)?;
         for action in &step.actions {
@@ -304,6 +343,7 @@ impl Ledger {
         }
         self.check_sent(step)?;
         self.check_filled(seen, step)?;
+        self.check_elastic(now, &step.state)?;
         self.check_phase(now, &step.state)
     }
 
@@ -332,6 +372,7 @@ impl Ledger {
                 if let Some(record) = self.tasks.get_mut(&task.id) {
                     if record.generation.is_none() {
                         record.generation = Some(task.generation);
+                        record.sent = task.world;
                         let within = seats.iter().filter(|seat| seat.rank.0 < task.world);
                         record.seats = within.cloned().collect();
                         self.active = Some(task.id);
@@ -356,12 +397,20 @@ impl Ledger {
                 })
             }
             ToWorker::Yield { task, .. } => {
-                let patient = self.tasks.get(task).is_some_and(|record| record.patient);
+                let record = self.tasks.get_mut(task);
+                let patient = record.is_some_and(|record| {
+                    record.yields = true;
+                    record.patient
+                });
                 hold(patient, "CO-12", || {
                     format!("{worker} is asked to yield task {task}, which is not patient")
                 })
             }
-            ToWorker::Lost { .. } | ToWorker::Stop { .. } | ToWorker::Heartbeat => Ok(()),
+            ToWorker::Stop { .. } => {
+                self.leaving.insert(worker);
+                Ok(())
+            }
+            ToWorker::Lost { .. } | ToWorker::Heartbeat => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@
 //! freeze and die; links that are first in, first out, but late; a launcher whose reports come in any order
 //! or not at all; a user with little patience; a driver that may itself be away. Every input goes through the
 //! real [`grampus_cluster::coordinator::step`], and after every step the `Ledger`, which keeps its own books,
-//! checks CO-1 to CO-11.
+//! checks CO-1 to CO-13.
 //!
 //! Nothing here asks a clock or a source of randomness other than the seed, so a seed says all: the same
 //! seed takes the same steps on every machine. Steps are recorded only in a second run of a seed that broke
@@ -18,6 +18,7 @@
 //! - `Kill` closes the link too, and a process whose link was closed ends by itself.
 
 mod coverage;
+mod elastic;
 mod fault;
 mod invariants;
 mod ledger;

@@ -9,7 +9,7 @@ const SHOWN: usize = 30;
 /// Which invariant broke, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// `CO-1` to `CO-11`.
+    /// `CO-1` to `CO-13`.
     pub id: &'static str,
     /// What was seen.
     pub what: String,

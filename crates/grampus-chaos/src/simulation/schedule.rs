@@ -8,9 +8,21 @@ use grampus_core::{Random, TaskId};
 /// What the user calls.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
-    Submit { task: TaskId, world: u32, patient: bool },
-    Cancel { task: TaskId },
-    Yield { task: TaskId },
+    Submit {
+        task: TaskId,
+        world: u32,
+        least: u32,
+        patient: bool,
+    },
+    Cancel {
+        task: TaskId,
+    },
+    Yield {
+        task: TaskId,
+    },
+    Resize {
+        size: u32,
+    },
     Stop,
 }
 
@@ -202,7 +214,17 @@ impl Schedule {
             let at = part(random, stop_at.mul_f64(1.05));
             let world = world as u32;
             let patient = random.chance(50);
-            self.add(at, Planned::Call(Call::Submit { task, world, patient }));
+            let least = match random.chance(40) {
+                true => 1 + random.below(size) as u32,
+                false => world,
+            };
+            let submit = Call::Submit {
+                task,
+                world,
+                least: least.min(world),
+                patient,
+            };
+            self.add(at, Planned::Call(submit));
             if random.chance(20) {
                 let at = at + millis(random, 0, 2_000);
                 self.add(at, Planned::Call(Call::Cancel { task }));
@@ -210,6 +232,15 @@ impl Schedule {
             if random.chance(20) {
                 let at = at + millis(random, 0, 1_000);
                 self.add(at, Planned::Call(Call::Yield { task }));
+            }
+        }
+        // Members that come by themselves may insist on places that are taken: nothing broke, and yet they never get in.
+        let resizes = random.chance(30) && (self.options.launches || !self.calm);
+        if resizes {
+            for _ in 0..1 + random.below(4) {
+                let at = part(random, stop_at);
+                let size = random.below(size * 2) as u32;
+                self.add(at, Planned::Call(Call::Resize { size }));
             }
         }
         self.add(stop_at, Planned::Call(Call::Stop));
@@ -282,6 +313,8 @@ fn options(random: &mut Random, bug: Option<Bug>) -> Options {
         cancel_within: millis(random, 50, 1_000),
         stop_within: millis(random, 50, 1_000),
         start_attempts: 1 + random.below(3) as u32,
+        regroup_within: millis(random, 50, 1_500),
+        retry_after: millis(random, 200, 4_000),
         bug,
         ..Options::launched(size as u32)
     }

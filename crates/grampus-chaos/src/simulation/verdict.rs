@@ -18,8 +18,13 @@ impl Ledger {
             format!("task {task} was not resolved and does not run")
         })?;
         let ranks: u32 = record.seats.iter().map(|seat| seat.ranks).sum();
-        hold(record.world > 0 && ranks >= record.world, "CO-4", || {
-            format!("task {task} of {} ranks was sent to {ranks}", record.world)
+        hold(record.sent > 0 && ranks >= record.sent, "CO-4", || {
+            format!("task {task} of {} ranks was sent to {ranks}", record.sent)
+        })?;
+        let enough = record.sent >= record.least && record.sent <= record.world;
+        hold(enough, "CO-13", || {
+            let (least, most, sent) = (record.least, record.world, record.sent);
+            format!("task {task}, which needs {least} ranks and wants {most}, was sent to {sent}")
         })
     }
 

@@ -142,6 +142,19 @@ impl World {
         }
     }
 
+    /// Where members come by themselves, whoever asks for more places also starts more of them.
+    fn more_come(&mut self, size: u32) {
+        let before = self.state.as_ref().map_or(size, State::wanted);
+        for _ in before..size.max(before) {
+            if !self.schedule.options.launches {
+                let worker = self.fresh_id();
+                // Not at once: the place has to be there.
+                let delay = millis(&mut self.random, 10, 500);
+                self.come(worker, None, delay);
+            }
+        }
+    }
+
     /// A process that nobody launched comes by itself.
     pub fn come(&mut self, worker: WorkerId, slot: Option<u32>, delay: Duration) {
         let ranks = 1 + self.random.below(u64::from(self.schedule.most_ranks)) as u32;
@@ -207,7 +220,7 @@ impl World {
     }
 
     fn tick(&mut self) -> Result<(), Violation> {
-        let most = 10 + 4 * self.schedule.options.size;
+        let most = 10 + 8 * self.schedule.options.size;
         for _ in 0..most {
             if self.feed(Input::Tick, None)? == Transition::Idle {
                 return self.ledger.idle(self.now, &self.state);
@@ -267,9 +280,15 @@ impl World {
                 worker,
                 why: "no".to_owned(),
             },
-            Arrival::Call(Call::Submit { task, world, patient }) => Input::Submit {
+            Arrival::Call(Call::Submit {
                 task,
                 world,
+                least,
+                patient,
+            }) => Input::Submit {
+                task,
+                world,
+                least,
                 restarts: 0,
                 patient,
             },
@@ -277,6 +296,10 @@ impl World {
                 task,
                 why: "the user had enough".to_owned(),
             },
+            Arrival::Call(Call::Resize { size }) => {
+                self.more_come(size);
+                Input::Resize { size }
+            }
             Arrival::Call(Call::Yield { task }) => Input::Yield { task, save: true },
             Arrival::Call(Call::Stop) => Input::Stop {
                 why: "the user is done".to_owned(),

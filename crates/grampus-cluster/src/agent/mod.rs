@@ -115,6 +115,8 @@ pub(crate) enum Stage {
     #[default]
     Idle,
     Assigned(TaskId),
+    /// It was asked to yield before it began.
+    YieldingEarly(TaskId, bool),
     CancelledEarly(TaskId),
     Running(TaskId),
     /// It runs, and was asked to end where it can go on later, and perhaps to save what it has.
@@ -202,13 +204,13 @@ impl Agent {
     /// From now on the task may be cancelled. False where it was cancelled already and is not to run.
     pub fn begin(&self, task: TaskId) -> bool {
         let mut stage = lock(&self.stage);
-        let cancelled = matches!(*stage, Stage::CancelledEarly(early) if early == task);
-        *stage = if cancelled {
-            Stage::Idle
-        } else {
-            Stage::Running(task)
+        let (next, runs) = match *stage {
+            Stage::CancelledEarly(early) if early == task => (Stage::Idle, false),
+            Stage::YieldingEarly(early, save) if early == task => (Stage::Yielding(task, save), true),
+            _ => (Stage::Running(task), true),
         };
-        !cancelled
+        *stage = next;
+        runs
     }
 
     /// Whether the task that runs is asked to end where it can go on later; and then, whether to save what it has.

@@ -238,19 +238,26 @@ impl Session {
                         *stage = Stage::Cancelled;
                         (self.introduction.on_cancel)(&why);
                     }
-                    Stage::Assigned(waiting) if waiting == task => *stage = Stage::CancelledEarly(task),
+                    Stage::Assigned(waiting) | Stage::YieldingEarly(waiting, _) if waiting == task => {
+                        *stage = Stage::CancelledEarly(task);
+                    }
                     _ => {}
                 }
             }
             ToWorker::Yield { task, save } => {
                 let mut stage = lock(&self.stage);
-                if matches!(*stage, Stage::Running(running) if running == task) {
-                    *stage = Stage::Yielding(task, save);
+                match *stage {
+                    Stage::Running(running) if running == task => *stage = Stage::Yielding(task, save),
+                    Stage::Assigned(waiting) if waiting == task => *stage = Stage::YieldingEarly(task, save),
+                    _ => {}
                 }
             }
             ToWorker::Lost { task, rank } => {
                 let stage = lock(&self.stage);
-                if matches!(*stage, Stage::Running(now) | Stage::Yielding(now, _) | Stage::Assigned(now) if now == task)
+                if matches!(*stage, Stage::Running(now)
+                    | Stage::Yielding(now, _)
+                    | Stage::Assigned(now)
+                    | Stage::YieldingEarly(now, _) if now == task)
                 {
                     (self.introduction.on_rank_lost)(task, rank);
                 }

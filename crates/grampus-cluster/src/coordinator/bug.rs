@@ -22,12 +22,16 @@ pub enum Bug {
     LeaveForEver,
     /// Ranks of a patient task are told to end as soon as another is lost.
     Impatient,
+    /// An elastic task begins with fewer ranks than it needs.
+    TooFew,
+    /// An elastic task never hears of members that came after it began.
+    NeverGrows,
 }
 
 impl Bug {
     /// All of them.
     #[cfg(feature = "planted-bugs")]
-    pub const ALL: [Bug; 8] = [
+    pub const ALL: [Bug; 10] = [
         Bug::ResolveTwice,
         Bug::ForgetUnlinked,
         Bug::SlotTwice,
@@ -36,6 +40,8 @@ impl Bug {
         Bug::FormForEver,
         Bug::LeaveForEver,
         Bug::Impatient,
+        Bug::TooFew,
+        Bug::NeverGrows,
     ];
 }
 

@@ -8,12 +8,10 @@ use grampus_core::{
 
 use super::bug::{Bug, planted};
 use super::state::{Failed, Member, Phase, State, Status};
-use super::{Action, Arc, Transition, seconds, task};
+use super::{Action, Arc, Transition, elastic, seconds, task};
 
 pub(super) fn start(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Arc {
-    state.phase = Phase::Forming {
-        until: now + state.options.join_within,
-    };
+    state.phase = forming(now, state);
     state.last_tick = now;
     if state.options.launches {
         for slot in 0..state.options.size {
@@ -26,7 +24,7 @@ pub(super) fn start(now: Time, state: &mut State, actions: &mut Vec<Action>) -> 
     )
 }
 
-fn launch(now: Time, state: &mut State, slot: u32, actions: &mut Vec<Action>) {
+pub(super) fn launch(now: Time, state: &mut State, slot: u32, actions: &mut Vec<Action>) {
     let worker = WorkerId(state.next_worker);
     state.next_worker += 1;
     let status = Status::Launching {
@@ -85,10 +83,9 @@ pub(super) fn join(now: Time, state: &mut State, join: Join, actions: &mut Vec<A
             card: join.card,
         },
     );
-    if state.active.is_none() && state.everybody_in() {
-        return form(state, actions);
-    }
-    (Transition::Joined, missing(state))
+    let arc = elastic::form_if_possible(now, state, actions)
+        .or_else(|| elastic::consider_growth(now, state, actions));
+    arc.unwrap_or_else(|| (Transition::Joined, missing(state)))
 }
 
 /// Where members are launched, only they may come, once each.
@@ -145,9 +142,13 @@ fn free_slot(state: &State, join: &Join) -> (Option<u32>, Arc) {
     }
 }
 
-/// Everybody is in: number the ranks and tell them.
-pub(super) fn form(state: &mut State, actions: &mut Vec<Action>) -> Arc {
-    if state.changed {
+/// Everybody is in, or as many as are needed: number the ranks and tell them.
+pub(super) fn form(state: &mut State, actions: &mut Vec<Action>) {
+    // Whoever is about to go is a member still, and has no seat.
+    if state.changed || state.seated() != state.generation.members.len() {
+        for member in state.members.values_mut() {
+            member.rank = None;
+        }
         state.changed = false;
         let number = GenerationId(state.generation.number.0 + 1);
         state.generation = Shared::new(Generation {
@@ -165,12 +166,7 @@ pub(super) fn form(state: &mut State, actions: &mut Vec<Action>) -> Arc {
         }
     }
     state.phase = Phase::Ready;
-    let why = format!(
-        "generation {} has all {} members",
-        state.generation.number, state.options.size
-    );
     task::start_next(state, actions);
-    (Transition::Formed, why)
 }
 
 fn missing(state: &State) -> String {
@@ -237,9 +233,7 @@ pub(super) fn link_lost(
             form_again(now, state);
             (Transition::LinkBroke, why)
         }
-        Some(member) if matches!(member.status, Status::In { .. }) => {
-            lose(now, state, worker, Failure::LinkLost { why }, actions)
-        }
+        Some(_) if !launches => lose(now, state, worker, Failure::LinkLost { why }, actions),
         _ => (Transition::Ignored, format!("{worker} is not a member")),
     }
 }
@@ -330,9 +324,22 @@ fn start_failed(
         pid: 0,
         failure,
     };
+    if elastic::leave_place(now, state, slot) {
+        return go_on_without(now, state, &what.to_string(), actions);
+    }
     let why = format!("the cluster could not start: {what}");
     task::give_up_after_task(now, state, why.clone(), actions);
     (Transition::StartGivenUp, why)
+}
+
+/// A place is left empty, and whoever waited for it need not any more.
+fn go_on_without(now: Time, state: &mut State, why: &str, actions: &mut Vec<Action>) -> Arc {
+    let after = seconds(state.options.retry_after);
+    let why = format!("{why}; the others go on without it, and it is tried again in {after}");
+    if elastic::form_if_possible(now, state, actions).is_none() {
+        elastic::consider_growth(now, state, actions);
+    }
+    (Transition::PlaceLeft, why)
 }
 
 /// A process took too long to join.
@@ -346,6 +353,9 @@ pub(super) fn join_too_late(
     if let Some(member) = state.members.remove(&worker) {
         state.slots[member.slot as usize] = None;
         actions.push(Action::Kill(worker));
+        if elastic::leave_place(now, state, member.slot) {
+            return go_on_without(now, state, &why, actions);
+        }
     }
     task::give_up_after_task(now, state, why.clone(), actions);
     (Transition::JoinTooLate, why)
@@ -377,9 +387,11 @@ pub(super) fn lose(
         failure,
     };
     let why = what.to_string();
-    if state.options.launches && !state.is_over() {
+    let wanted = member.slot < state.options.size;
+    if wanted && state.options.launches && !state.is_over() {
         launch(now, state, member.slot, actions);
     }
+    elastic::drop_empty_places(state);
     let pending = state
         .active
         .as_mut()
@@ -389,17 +401,28 @@ pub(super) fn lose(
         task::rank_failed(now, state, Failed { what, after_cancel }, actions);
         return (Transition::MemberLost, why);
     }
-    form_again(now, state);
-    (Transition::MemberLostIdle, why)
+    if wanted {
+        form_again(now, state);
+    }
+    let as_told = member.leaves && matches!(member.status, Status::Unlinked { .. });
+    match as_told {
+        true => (Transition::MemberLeft, why),
+        false => (Transition::MemberLostIdle, why),
+    }
 }
 
 /// A place is empty: the next task waits until it is filled. However many come and go meanwhile, the wait
 /// ends `join_within` after it began (CO-5).
-fn form_again(now: Time, state: &mut State) {
+pub(super) fn form_again(now: Time, state: &mut State) {
     if state.phase == Phase::Ready {
-        state.phase = Phase::Forming {
-            until: forming_deadline(now, state),
-        };
+        state.phase = forming(now, state);
+    }
+}
+
+pub(super) fn forming(now: Time, state: &State) -> Phase {
+    Phase::Forming {
+        until: forming_deadline(now, state),
+        regroup: now + state.options.regroup_within,
     }
 }
 
@@ -418,8 +441,12 @@ pub(super) fn seconds_of_a_century() -> std::time::Duration {
 
 pub(super) fn too_few(state: &State) -> String {
     let within = seconds(state.options.join_within);
+    let needed = match state.least {
+        Some(least) => format!(", and at least {least} are needed"),
+        None => String::new(),
+    };
     format!(
-        "only {} after {within}: raise `start_timeout`, or look at the log of the missing ones",
+        "only {} after {within}{needed}: raise `start_timeout`, or look at the log of the missing ones",
         missing(state)
     )
 }

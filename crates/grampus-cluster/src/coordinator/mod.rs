@@ -23,9 +23,13 @@
 //!   `start_attempts` processes in a row ended before they joined, not earlier.
 //! - **CO-12** The ranks of a patient task are not told to end because another was lost: they find out by themselves and
 //!   keep what they have, unless they take longer than `leave_within`, one fails by itself, or the user wants the end.
+//! - **CO-13** A generation lacks members only for an elastic task, one that can do with fewer ranks than it wants: it
+//!   begins no later than `regroup_within` after enough of them are in, never with fewer than it needs, and is asked to
+//!   yield within `regroup_within` where members come that it has room for, or hold a place that is not wanted any more.
 
 mod bug;
 mod cause;
+mod elastic;
 mod membership;
 mod state;
 mod task;
@@ -94,6 +98,8 @@ pub enum Input {
         task: TaskId,
         /// On ranks 0 to `world` - 1.
         world: u32,
+        /// It begins with so many ranks where others are missing (CO-13).
+        least: u32,
         /// How often it was started before.
         restarts: u32,
         /// Its ranks end by themselves where one is lost (CO-12).
@@ -112,6 +118,11 @@ pub enum Input {
         task: TaskId,
         /// What it has is to be saved.
         save: bool,
+    },
+    /// The user wants more places, or fewer.
+    Resize {
+        /// So many.
+        size: u32,
     },
     /// The user wants the job over.
     Stop {
@@ -165,7 +176,7 @@ transitions! {
     Started, Joined, Formed, RefusedUnknown, RefusedFull, RefusedOver, Heard, Ignored,
     RankFinished, TaskSucceeded, RankFailedFirst, RankFailedLater, RankCancelled, FinishedStale,
     MemberLeaves, LinkBroke, MemberLost, MemberLostIdle, StartRetried, StartGivenUp, ProcessGone, TaskStarted,
-    TaskQueued, TaskRefused, YieldAsked, YieldIgnored, CancelStarted, CancelQueued, CancelIgnored, StopStarted, StopIgnored,
+    TaskQueued, TaskRefused, PlaceLeft, PlaceTried, Grew, Shrank, SameSize, MemberLeft, GrowthAsked, YieldAsked, YieldIgnored, CancelStarted, CancelQueued, CancelIgnored, StopStarted, StopIgnored,
     RanksLeave, LeaveTooLate, Stopped, Idle, Paused, Silent, ExitUnreported, JoinTooLate, CancelTooLate, StopTooLate,
 }
 
@@ -188,6 +199,7 @@ impl Transition {
                 | CancelIgnored
                 | YieldIgnored
                 | StopIgnored
+                | SameSize
                 | Idle
         )
     }
@@ -247,17 +259,20 @@ fn decide(now: Time, state: &mut State, input: Input, actions: &mut Vec<Action>)
         Input::Submit {
             task,
             world,
+            least,
             restarts,
             patient,
         } => {
             let asked = Submission {
                 id: task,
                 world,
+                least: least.min(world),
                 restarts,
                 patient,
             };
-            task::submit(state, asked, actions)
+            task::submit(now, state, asked, actions)
         }
+        Input::Resize { size } => elastic::resize(now, state, size, actions),
         Input::Cancel { task, why } => task::cancel(now, state, task, why, actions),
         Input::Yield { task, save } => task::ask_to_yield(state, task, save, actions),
         Input::Stop { why } => task::stop(now, state, why, actions),

@@ -27,6 +27,11 @@ pub struct Options {
     pub stop_within: Duration,
     /// How often in a row a slot's process may end before it joins.
     pub start_attempts: u32,
+    /// How long an elastic task waits for members that are missing, once it has enough; and a member that came later,
+    /// for others that are on their way.
+    pub regroup_within: Duration,
+    /// After how long the place that an elastic task does without is tried again.
+    pub retry_after: Duration,
     /// A mistake to make, for the simulation to find.
     #[cfg(feature = "planted-bugs")]
     pub bug: Option<super::Bug>,
@@ -45,6 +50,8 @@ impl Options {
             cancel_within: Duration::from_millis(500),
             stop_within: Duration::from_millis(500),
             start_attempts: 3,
+            regroup_within: Duration::from_secs(1),
+            retry_after: Duration::from_secs(10),
             #[cfg(feature = "planted-bugs")]
             bug: None,
         }
@@ -66,6 +73,8 @@ pub enum Phase {
     Forming {
         /// Given up then.
         until: Time,
+        /// An elastic task begins then with those that are in.
+        regroup: Time,
     },
     /// Everybody is in, nothing runs.
     Ready,
@@ -123,8 +132,15 @@ pub(super) struct Member {
 pub(super) struct Submission {
     pub id: TaskId,
     pub world: u32,
+    pub least: u32,
     pub restarts: u32,
     pub patient: bool,
+}
+
+impl Submission {
+    pub fn is_elastic(&self) -> bool {
+        self.least < self.world
+    }
 }
 
 /// One failed rank of the running task.
@@ -140,10 +156,26 @@ pub struct Failed {
 pub(super) struct Active {
     pub id: TaskId,
     pub patient: bool,
+    /// Ranks on which it runs, and those that it wants.
+    pub ranks: u32,
+    pub wanted: u32,
+    /// Members came that it has room for: it is asked to yield then, and once.
+    pub grows: Growth,
     pub pending: BTreeSet<WorkerId>,
     pub failures: Vec<Failed>,
     /// The user asked for the end before any rank failed.
     pub cancelled: Option<String>,
+}
+
+/// Whether a task takes in members that came after it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// Nobody came.
+    None,
+    /// It is asked to yield then.
+    At(Time),
+    /// It was asked.
+    Asked,
 }
 
 /// The coordinator's state: a value that [`super::step`] takes and returns.
@@ -158,6 +190,10 @@ pub struct State {
     pub(super) attempts: Vec<u32>,
     /// Processes that were launched and not yet reported gone.
     pub(super) alive: BTreeSet<WorkerId>,
+    /// Places that an elastic task does without, and when each is tried again.
+    pub(super) left: BTreeMap<u32, Time>,
+    /// What the newest task needs at least, where it is elastic.
+    pub(super) least: Option<u32>,
     pub(super) next_worker: u64,
     pub(super) generation: Arc<Generation>,
     /// Members changed since the generation was published.
@@ -195,11 +231,16 @@ impl State {
         let size = options.size as usize;
         Self {
             options,
-            phase: Phase::Forming { until: Time::ZERO },
+            phase: Phase::Forming {
+                until: Time::ZERO,
+                regroup: Time::ZERO,
+            },
             members: BTreeMap::new(),
             slots: vec![None; size],
             attempts: vec![0; size],
             alive: BTreeSet::new(),
+            left: BTreeMap::new(),
+            least: None,
             next_worker: 1,
             generation: Arc::new(Generation {
                 number: GenerationId(0),
@@ -282,23 +323,52 @@ impl State {
         }
         let look = self.last_tick + self.options.silent_after / 4;
         let phase = match self.phase {
-            Phase::Forming { until }
+            Phase::Forming { until, regroup } if self.waits_for_more() => Some(until.min(regroup)),
+            Phase::Forming { until, .. }
             | Phase::Leaving { until }
             | Phase::Cancelling { until }
             | Phase::Stopping { until, .. } => Some(until),
-            Phase::Ready | Phase::Running | Phase::Over => None,
+            Phase::Running => self.active.as_ref().and_then(|active| match active.grows {
+                Growth::At(then) => Some(then),
+                Growth::None | Growth::Asked => None,
+            }),
+            Phase::Ready | Phase::Over => None,
         };
         let members = self.members.values().map(|member| match member.status {
             Status::Launching { until } | Status::Unlinked { until, .. } => until,
             Status::In { heard } => heard + self.options.silent_after,
         });
-        phase.into_iter().chain(members).chain([look]).min()
+        let left = self.left.values().copied();
+        phase.into_iter().chain(members).chain(left).chain([look]).min()
+    }
+
+    /// An elastic task has enough members to begin, and waits for others.
+    pub(super) fn waits_for_more(&self) -> bool {
+        let next = self.queue.front().filter(|next| next.is_elastic());
+        next.is_some_and(|next| self.ranks_in() >= next.least)
+    }
+
+    /// Ranks of the members that a new generation would have.
+    pub(super) fn ranks_in(&self) -> u32 {
+        let members = self.members.values().filter(|member| self.is_seated(member));
+        members.map(|member| member.ranks).sum()
+    }
+
+    /// How many members a new generation would have.
+    pub(super) fn seated(&self) -> usize {
+        let members = self.members.values();
+        members.filter(|member| self.is_seated(member)).count()
+    }
+
+    fn is_seated(&self, member: &Member) -> bool {
+        matches!(member.status, Status::In { .. }) && !member.leaves && member.slot < self.options.size
     }
 
     pub(super) fn everybody_in(&self) -> bool {
-        self.slots.iter().all(|slot| {
+        let wanted = self.slots.iter().take(self.options.size as usize);
+        wanted.into_iter().all(|slot| {
             slot.and_then(|worker| self.members.get(&worker))
-                .is_some_and(|member| matches!(member.status, Status::In { .. }) && !member.leaves)
+                .is_some_and(|member| self.is_seated(member))
         })
     }
 
@@ -312,6 +382,7 @@ impl State {
         let holders = self.slots.iter().flatten();
         holders
             .filter_map(|worker| self.members.get(worker).map(|member| (*worker, member)))
+            .filter(|(_, member)| self.is_seated(member))
             .map(|(worker, member)| {
                 let seat = Seat {
                     worker,

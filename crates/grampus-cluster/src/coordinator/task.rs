@@ -6,10 +6,10 @@ use std::sync::Arc as Shared;
 use grampus_core::{Outcome, Rank, RankFailure, Task, TaskFailure, TaskId, Time, ToWorker, WorkerId};
 
 use super::bug::{Bug, planted};
-use super::state::{Active, Failed, Phase, State, Status, Submission};
-use super::{Action, Arc, Transition, first_cause, membership, seconds};
+use super::state::{Active, Failed, Growth, Phase, State, Status, Submission};
+use super::{Action, Arc, Transition, elastic, first_cause, membership, seconds};
 
-pub(super) fn submit(state: &mut State, asked: Submission, actions: &mut Vec<Action>) -> Arc {
+pub(super) fn submit(now: Time, state: &mut State, asked: Submission, actions: &mut Vec<Action>) -> Arc {
     let Submission { id, world, .. } = asked;
     if state.is_over() {
         let why = format!("the cluster is not running: {}", state.why);
@@ -19,21 +19,26 @@ pub(super) fn submit(state: &mut State, asked: Submission, actions: &mut Vec<Act
         ));
         return (Transition::TaskRefused, why);
     }
+    state.least = asked.is_elastic().then_some(asked.least);
     state.queue.push_back(asked);
-    if state.phase != Phase::Ready {
-        return (Transition::TaskQueued, format!("task {id} waits: {}", state.why));
+    match state.phase {
+        Phase::Ready => start_next(state, actions),
+        _ => drop(elastic::form_if_possible(now, state, actions)),
     }
-    start_next(state, actions);
-    if state.task() != Some(id) {
+    if let Some(active) = state.active.as_ref().filter(|active| active.id == id) {
+        let ranks = active.ranks;
         return (
-            Transition::TaskRefused,
-            format!("task {id} asks for {world} ranks, which the cluster does not have"),
+            Transition::TaskStarted,
+            format!("task {id} runs on {ranks} ranks"),
         );
     }
-    (
-        Transition::TaskStarted,
-        format!("task {id} runs on {world} ranks"),
-    )
+    match state.queue.iter().any(|waiting| waiting.id == id) {
+        true => (Transition::TaskQueued, format!("task {id} waits: {}", state.why)),
+        false => (
+            Transition::TaskRefused,
+            format!("task {id} asks for {world} ranks, which the cluster does not have"),
+        ),
+    }
 }
 
 /// Sends the oldest waiting task, if the job is ready for one.
@@ -41,10 +46,16 @@ pub(super) fn start_next(state: &mut State, actions: &mut Vec<Action>) {
     while state.phase == Phase::Ready
         && let Some(asked) = state.queue.pop_front()
     {
-        let Submission { id, world, .. } = asked;
+        let id = asked.id;
         let ranks: u32 = state.generation.members.iter().map(|seat| seat.ranks).sum();
-        if world == 0 || world > ranks {
-            let why = format!("a task on {world} ranks was asked for, the cluster has {ranks}");
+        let world = match asked.is_elastic() {
+            true => asked.world.min(ranks),
+            false => asked.world,
+        };
+        let too_few = ranks < asked.least && !planted(state, Bug::TooFew);
+        if world == 0 || world > ranks || too_few {
+            let least = asked.least;
+            let why = format!("a task on {least} ranks was asked for, the cluster has {ranks}");
             actions.push(Action::Resolve(id, Err(TaskFailure::Cluster { why })));
             continue;
         }
@@ -66,6 +77,9 @@ pub(super) fn start_next(state: &mut State, actions: &mut Vec<Action>) {
         state.active = Some(Active {
             id,
             patient: asked.patient,
+            ranks: world,
+            wanted: asked.world,
+            grows: Growth::None,
             pending,
             failures: Vec::new(),
             cancelled: None,
@@ -123,8 +137,11 @@ pub(super) fn finished(
         );
     }
     let until = now + state.options.exit_report_within;
-    if let Some(member) = state.members.get_mut(&worker).filter(|member| member.leaves) {
-        member.status = membership::left(until);
+    let size = state.options.size;
+    match state.members.get_mut(&worker) {
+        Some(member) if member.slot >= size => elastic::dismiss(now, state, worker, actions),
+        Some(member) if member.leaves => member.status = membership::left(until),
+        _ => {}
     }
     part_ended(now, state, worker, id, outcome, actions)
 }
@@ -279,12 +296,9 @@ pub(super) fn settle(now: Time, state: &mut State, actions: &mut Vec<Action>) ->
     actions.push(Action::Resolve(active.id, end));
     if let Some(why) = state.hopeless.take() {
         give_up(now, state, why, actions);
-    } else if state.everybody_in() {
-        membership::form(state, actions);
     } else {
-        state.phase = Phase::Forming {
-            until: membership::forming_deadline(now, state),
-        };
+        state.phase = membership::forming(now, state);
+        elastic::form_if_possible(now, state, actions);
     }
     succeeded
 }
@@ -391,6 +405,7 @@ pub(super) fn give_up(now: Time, state: &mut State, why: String, actions: &mut V
             .map(|(worker, _)| Action::Kill(*worker)),
     );
     state.members.clear();
+    state.left.clear();
     state.slots.fill(None);
     let nothing_left = state.alive.is_empty();
     state.phase = match nothing_left {

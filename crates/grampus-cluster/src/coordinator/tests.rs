@@ -6,6 +6,7 @@ use grampus_core::{Exit, Failure, Join, Outcome, Rank, TaskFailure, TaskId, Time
 
 use super::{Action, Input, Options, Phase, State, Step, Transition, step};
 
+mod elasticity;
 mod ending;
 mod patience;
 
@@ -84,6 +85,7 @@ impl Job {
         self.feed(Input::Submit {
             task,
             world,
+            least: world,
             restarts,
             patient,
         })

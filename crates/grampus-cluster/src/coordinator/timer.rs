@@ -4,7 +4,7 @@ use grampus_core::{Failure, Time, WorkerId};
 
 use super::bug::{Bug, planted};
 use super::state::{Phase, State, Status};
-use super::{Action, Arc, Transition, membership, seconds, task};
+use super::{Action, Arc, Transition, elastic, membership, seconds, task};
 
 pub(super) fn tick(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Arc {
     if let Some(arc) = after_pause(now, state) {
@@ -14,10 +14,12 @@ pub(super) fn tick(now: Time, state: &mut State, actions: &mut Vec<Action>) -> A
     if let Some(arc) = phase_expired(now, state, actions) {
         return arc;
     }
-    match expired_member(now, state) {
-        Some(worker) => member_expired(now, state, worker, actions),
-        None => (Transition::Idle, String::new()),
+    if let Some(worker) = expired_member(now, state) {
+        return member_expired(now, state, worker, actions);
     }
+    elastic::try_place(now, state, actions)
+        .or_else(|| elastic::consider_growth(now, state, actions))
+        .unwrap_or_else(|| (Transition::Idle, String::new()))
 }
 
 /// Whoever was stopped himself (Ctrl-Z, a suspended machine) cannot blame others for silence: nobody could
@@ -36,11 +38,17 @@ fn after_pause(now: Time, state: &mut State) -> Option<Arc> {
         match &mut member.status {
             Status::In { heard } => *heard = now,
             Status::Launching { until } => put_off(until, now + options.join_within),
+            Status::Unlinked { until, .. } if member.leaves => {
+                put_off(until, now + options.stop_within + options.exit_report_within);
+            }
             Status::Unlinked { until, .. } => put_off(until, now + options.exit_report_within),
         }
     }
     match &mut state.phase {
-        Phase::Forming { until } => put_off(until, forming),
+        Phase::Forming { until, regroup } => {
+            put_off(until, forming);
+            put_off(regroup, now + options.regroup_within);
+        }
         Phase::Leaving { until } => put_off(until, now + options.leave_within),
         Phase::Cancelling { until } => put_off(until, now + options.cancel_within),
         // Stopping is not put off: it blames nobody, and must end even where the driver hardly gets to run.
@@ -54,7 +62,10 @@ fn after_pause(now: Time, state: &mut State) -> Option<Arc> {
 
 fn phase_expired(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Option<Arc> {
     match state.phase {
-        Phase::Forming { until } if now >= until => {
+        Phase::Forming { regroup, .. } if now >= regroup && state.waits_for_more() => {
+            elastic::form_if_possible(now, state, actions)
+        }
+        Phase::Forming { until, .. } if now >= until => {
             let why = membership::too_few(state);
             task::give_up(now, state, why.clone(), actions);
             Some((Transition::JoinTooLate, why))

@@ -164,7 +164,7 @@ impl Core {
         match call {
             Call::Submit {
                 task,
-                world,
+                ranks,
                 restarts,
                 patient,
                 payload,
@@ -172,11 +172,13 @@ impl Core {
                 self.payloads.insert(task, payload);
                 self.feed(Input::Submit {
                     task,
-                    world,
+                    world: ranks.most,
+                    least: ranks.least,
                     restarts,
                     patient,
                 });
             }
+            Call::Resize { size } => drop(self.feed(Input::Resize { size })),
             Call::Cancel { task, why } => drop(self.feed(Input::Cancel { task, why })),
             Call::Yield { task, save } => drop(self.feed(Input::Yield { task, save })),
             Call::Stop { why } => drop(self.feed(Input::Stop { why })),

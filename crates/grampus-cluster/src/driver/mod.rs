@@ -92,13 +92,35 @@ pub enum ClusterError {
     Net(#[from] NetError),
 }
 
+/// On how many ranks a task runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranks {
+    /// It does not begin with fewer.
+    pub least: u32,
+    /// It has no use for more.
+    pub most: u32,
+}
+
+impl Ranks {
+    /// On exactly so many.
+    pub fn exactly(world: u32) -> Self {
+        Self {
+            least: world,
+            most: world,
+        }
+    }
+}
+
 pub(crate) enum Call {
     Submit {
         task: TaskId,
-        world: u32,
+        ranks: Ranks,
         restarts: u32,
         patient: bool,
         payload: Payload,
+    },
+    Resize {
+        size: u32,
     },
     Cancel {
         task: TaskId,
@@ -207,13 +229,13 @@ impl Cluster {
 
     /// Gives the workers something to do. The ranks of a patient task are not interrupted where one is lost: they
     /// notice, and keep what they have.
-    pub fn submit(&self, world: u32, restarts: u32, patient: bool, payload: Payload) -> TaskId {
+    pub fn submit(&self, ranks: Ranks, restarts: u32, patient: bool, payload: Payload) -> TaskId {
         let task = TaskId(self.next_task.fetch_add(1, Ordering::Relaxed));
         if self
             .calls
             .send(Call::Submit {
                 task,
-                world,
+                ranks,
                 restarts,
                 patient,
                 payload,
@@ -248,6 +270,11 @@ impl Cluster {
     pub fn yielder(&self) -> impl Fn(TaskId, bool) + Send + Sync + use<> {
         let calls = self.calls.clone();
         move |task, save| drop(calls.send(Call::Yield { task, save }))
+    }
+
+    /// Gives the job more places, or fewer: members come and go, and elastic tasks regroup.
+    pub fn resize(&self, size: u32) {
+        let _ = self.calls.send(Call::Resize { size });
     }
 
     /// Something that ends the job, for another thread to call.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use grampus_core::{Outcome, Rank, TaskId, WorkerId};
 use grampus_net::memory_pair;
 
-use super::{Cluster, Happened, Listen, Plan, TaskEnd};
+use super::{Cluster, Happened, Listen, Plan, Ranks, TaskEnd};
 use crate::agent::{Agent, AgentError, Introduction, LARGEST_REPORT, Way, Work};
 use crate::coordinator::Options;
 use crate::payload::Payload;
@@ -80,7 +80,7 @@ fn report(agent: &Agent, task: TaskId, body: impl Into<Bytes>) {
 #[test]
 fn reports_come_at_once_in_order_and_before_the_end() {
     let (cluster, agent) = start();
-    let task = cluster.submit(1, 0, false, Payload::default());
+    let task = cluster.submit(Ranks::exactly(1), 0, false, Payload::default());
     assert_eq!(begin(&agent), task);
     report(&agent, task, "first");
     let happened = cluster.board().look_at(task, LONG);
@@ -100,13 +100,13 @@ fn reports_come_at_once_in_order_and_before_the_end() {
 #[test]
 fn reports_of_other_tasks_and_of_those_that_are_over_are_dropped() {
     let (cluster, agent) = start();
-    let first = cluster.submit(1, 0, false, Payload::default());
+    let first = cluster.submit(Ranks::exactly(1), 0, false, Payload::default());
     begin(&agent);
     report(&agent, TaskId(99), "of no task");
     finish(&agent, first);
     assert_eq!(until_end(&cluster, first), []);
 
-    let second = cluster.submit(1, 0, false, Payload::default());
+    let second = cluster.submit(Ranks::exactly(1), 0, false, Payload::default());
     begin(&agent);
     report(&agent, first, "too late");
     report(&agent, second, "in time");
@@ -118,7 +118,7 @@ fn reports_of_other_tasks_and_of_those_that_are_over_are_dropped() {
 #[test]
 fn reports_that_nobody_waits_for_are_not_kept() {
     let (cluster, agent) = start();
-    let task = cluster.submit(1, 0, false, Payload::default());
+    let task = cluster.submit(Ranks::exactly(1), 0, false, Payload::default());
     begin(&agent);
     report(&agent, task, "unseen");
     assert!(!cluster.board().forget(task));
@@ -126,7 +126,7 @@ fn reports_that_nobody_waits_for_are_not_kept() {
     finish(&agent, task);
 
     // What is said on one link is handled in its order: once this one is over, the other was dealt with.
-    let next = cluster.submit(1, 0, false, Payload::default());
+    let next = cluster.submit(Ranks::exactly(1), 0, false, Payload::default());
     begin(&agent);
     finish(&agent, next);
     assert_eq!(until_end(&cluster, next), []);
@@ -136,7 +136,7 @@ fn reports_that_nobody_waits_for_are_not_kept() {
 #[test]
 fn the_largest_report_is_carried_and_a_larger_one_refused() {
     let (cluster, agent) = start();
-    let task = cluster.submit(1, 0, false, Payload::default());
+    let task = cluster.submit(Ranks::exactly(1), 0, false, Payload::default());
     begin(&agent);
     let refused = agent.report(task, vec![0; LARGEST_REPORT + 1].into());
     assert!(matches!(refused, Err(AgentError::ReportTooLarge { size }) if size == LARGEST_REPORT + 1));

@@ -105,6 +105,12 @@ impl Hosts {
         }
     }
 
+    /// On which host a slot lives. Those that the job has got since it began go round the hosts.
+    fn home_of(&self, slot: u32) -> usize {
+        let planned = self.hosts.iter().position(|host| host.plan.slots.contains(&slot));
+        planned.unwrap_or(slot as usize % self.hosts.len().max(1))
+    }
+
     /// Asks a process and its process group to end, with a signal.
     pub fn signal(&mut self, worker: WorkerId, signal: i32) {
         self.order(
@@ -115,8 +121,9 @@ impl Hosts {
 
     /// Starts a program in a slot, for launchers of programs rather than of workers that join.
     pub fn launch_program(&mut self, launch: Launch) {
-        let (worker, slot) = (launch.worker, launch.slot);
-        if let Some(host) = self.hosts.iter_mut().find(|host| host.plan.slots.contains(&slot)) {
+        let worker = launch.worker;
+        let home = self.home_of(launch.slot);
+        if let Some(host) = self.hosts.get_mut(home) {
             host.workers.insert(worker);
         }
         self.order(|host| host.workers.contains(&worker), Order::Start(launch));
@@ -125,7 +132,7 @@ impl Hosts {
 
 impl Launcher for Hosts {
     fn launch(&mut self, worker: WorkerId, slot: u32) {
-        let host = self.hosts.iter().find(|host| host.plan.slots.contains(&slot));
+        let host = self.hosts.get(self.home_of(slot));
         let program = host.and_then(|host| host.plan.program.clone());
         self.launch_program(Launch {
             worker,

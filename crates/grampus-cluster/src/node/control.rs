@@ -11,7 +11,7 @@ use grampus_net::{Link, memory_pair};
 use super::{Endpoint, Job, NodeEnd, NodeError, NodePlan, Restarts};
 use crate::Payload;
 use crate::coordinator::Options;
-use crate::driver::{Cluster, Listen, Plan, TaskEnd};
+use crate::driver::{Cluster, Listen, Plan, Ranks, TaskEnd};
 
 /// How long ranks of other nodes may take to end when one failed.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);
@@ -149,7 +149,7 @@ fn wait_for_nodes(cluster: &Cluster, place: Option<&Endpoint>) -> Result<u32, St
 fn submit(cluster: &Cluster, world: u32, Restarts(restarts): Restarts) -> NodeEnd {
     let mut attempt = 0;
     loop {
-        let task = cluster.submit(world, attempt, false, Payload::default());
+        let task = cluster.submit(Ranks::exactly(world), attempt, false, Payload::default());
         let failure = loop {
             match cluster.board().look_at(task, Duration::from_secs(3600)).end {
                 Some(TaskEnd::Returned(_)) => return NodeEnd { code: 0, why: None },

@@ -10,6 +10,7 @@ impl Job {
         self.feed(Input::Submit {
             task: TASK,
             world,
+            least: world,
             restarts: 0,
             patient: true,
         })
