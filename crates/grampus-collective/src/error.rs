@@ -82,12 +82,14 @@ pub enum Loss {
     Left,
     /// The connection to it broke.
     Cut,
+    /// Whoever watches over it has given it up.
+    GivenUp,
 }
 
 impl Loss {
     fn advice(self) -> &'static str {
         match self {
-            Self::Died | Self::Cut => "look for its own error, or at what killed it",
+            Self::Died | Self::Cut | Self::GivenUp => "look for its own error, or at what killed it",
             Self::Silent => "it may be stopped, or its host out of memory",
             Self::Late => "look at what it does instead, or allow more time",
             Self::Left => "let all members make the same calls before they leave",
@@ -103,6 +105,7 @@ impl fmt::Display for Loss {
             Self::Late => "it did not make the call in time",
             Self::Left => "it left the group",
             Self::Cut => "the connection to it broke",
+            Self::GivenUp => "it was given up",
         })
     }
 }

@@ -41,7 +41,7 @@ pub use call::{Call, Kind, Said};
 pub use element::Element;
 pub use error::{CollectiveError, Loss};
 pub use group::{
-    Card, Group, GroupId, Handle, Hope, Letter, Lobby, RawHandle, SharedBuffer, SharedBytes, Way,
+    Card, Group, GroupId, Handle, Hope, Letter, Lobby, Notice, RawHandle, SharedBuffer, SharedBytes, Way,
 };
 pub use numerics::{DType, Op};
 pub use request::{RawPart, Request};

@@ -5,6 +5,10 @@ use std::time::Duration;
 use grampus_cluster::coordinator::{Bug, Options};
 use grampus_core::{Random, TaskId};
 
+/// One in so many jobs is large, and has so many members.
+const LARGE_EVERY: u64 = 10_000;
+const LARGE: u32 = 1_000;
+
 /// What the user calls.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
@@ -174,8 +178,10 @@ impl Schedule {
             2..7 => (false, Odds::ROUGH),
             _ => (false, Odds::STORM),
         };
-        let options = options(random, bug);
+        let options = options(random, seed, bug);
         let stop_at = match random.below(10) {
+            // A thousand members say in a second what a few say in a minute.
+            _ if options.size == LARGE => millis(random, 500, 5_000),
             0..2 => millis(random, 0, 3_000),
             2..7 => millis(random, 3_000, 20_000),
             _ => millis(random, 20_000, 60_000),
@@ -298,10 +304,11 @@ impl Schedule {
     }
 }
 
-fn options(random: &mut Random, bug: Option<Bug>) -> Options {
-    let size = match random.below(10) {
-        0..3 => 1 + random.below(2),
-        3..8 => 2 + random.below(4),
+fn options(random: &mut Random, seed: u64, bug: Option<Bug>) -> Options {
+    let size = match random.below(100) {
+        _ if seed % LARGE_EVERY == LARGE_EVERY - 1 => u64::from(LARGE),
+        0 => 1 + random.below(2),
+        1..50 => 3 + random.below(3),
         _ => 6 + random.below(11),
     };
     Options {

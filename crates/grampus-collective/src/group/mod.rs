@@ -10,6 +10,7 @@ mod handle;
 mod lobby;
 mod mail;
 mod mirror;
+mod notice;
 mod pace;
 mod roster;
 mod runner;
@@ -27,6 +28,7 @@ pub use card::Card;
 pub use handle::{Handle, RawHandle};
 pub use lobby::{GroupId, Hope, Lobby};
 pub use mail::{Letter, Way};
+pub use notice::Notice;
 
 use crate::across::Post;
 use crate::exchange::Shape;
@@ -104,6 +106,11 @@ impl Group {
     /// Its name and generation.
     pub fn id(&self) -> &GroupId {
         &self.inner.id
+    }
+
+    /// For whoever hears from elsewhere that a member is lost.
+    pub fn notice(&self) -> Notice {
+        Notice::to(&self.inner)
     }
 
     /// The ranks that share this member's host.

@@ -204,3 +204,30 @@ fn a_rank_that_leaves_is_named_on_all_hosts() {
         assert_eq!((*rank, host.as_str()), (3, "host-2"), "{error}");
     }
 }
+
+#[test]
+fn a_call_ends_when_it_is_told_that_a_rank_is_lost() {
+    let told = std::sync::Barrier::new(2);
+    let errors = on_hosts(&[1, 2], settings(), |group| {
+        if group.rank() == 1 {
+            // It lives, is connected, and never comes.
+            told.wait();
+            return None;
+        }
+        let notice = group.notice();
+        let error = std::thread::scope(|scope| {
+            let call = scope.spawn(|| group.all_reduce(&mut [1.0_f32; 4], Op::Sum).unwrap_err());
+            assert!(notice.lost(1));
+            call.join().unwrap()
+        });
+        told.wait();
+        drop(group);
+        assert!(!notice.is_open() && !notice.lost(1));
+        Some(error)
+    });
+    let error = errors[0].as_ref().unwrap().to_string();
+    assert!(
+        error.contains("lost rank 1 on host-2 during training: it was given up"),
+        "{error}"
+    );
+}

@@ -1,9 +1,9 @@
 //! Forming groups.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use grampus_collective::{Card, CollectiveError, GroupId, Settings};
+use grampus_collective::{Card, CollectiveError, GroupId, Notice, Settings};
 use grampus_core::{JobKey, JoinString, Rank, TaskId};
 use grampus_net::Security;
 use pyo3::exceptions::PyValueError;
@@ -20,9 +20,12 @@ pub(crate) struct Lobby {
     inner: grampus_collective::Lobby,
     /// The newest task of which a rank was lost, and that rank.
     lost: Lost,
+    /// Groups that were formed, by name.
+    formed: Formed,
 }
 
 type Lost = Arc<Mutex<Option<(TaskId, Rank)>>>;
+type Formed = Arc<Mutex<Vec<(String, Notice)>>>;
 
 #[pymethods]
 impl Lobby {
@@ -81,6 +84,10 @@ impl Lobby {
             self.inner
                 .form_while(&id, rank, &cards?, &labels, &settings, &hope)
         })?;
+        let notice = formed.notice();
+        lock(&self.formed).push((id.name.clone(), notice));
+        // It may have been lost while the group was being formed.
+        self.tell_of_loss();
         Ok(Group::new(formed))
     }
 }
@@ -107,6 +114,7 @@ impl Lobby {
         Self {
             inner,
             lost: Lost::default(),
+            formed: Formed::default(),
         }
     }
 
@@ -114,17 +122,31 @@ impl Lobby {
         self.inner.card().to_bytes()
     }
 
-    /// What the agent calls when a rank of a task is lost: a group with it will never be formed.
+    /// What the agent calls when a rank of a task is lost: a group with it will never be formed, and one that was has
+    /// ended.
     pub fn on_rank_lost(&self) -> Box<dyn Fn(TaskId, Rank) + Send> {
-        let lost = Arc::clone(&self.lost);
+        let lobby = self.clone();
         Box::new(move |task, rank| {
-            *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some((task, rank));
+            *lock(&lobby.lost) = Some((task, rank));
+            lobby.tell_of_loss();
         })
+    }
+
+    /// Tells the groups of a task that a rank of it was lost, and forgets those that are gone.
+    fn tell_of_loss(&self) {
+        lock(&self.formed).retain(|(name, notice)| match self.lost_in(name) {
+            Some(rank) => notice.lost(rank.0),
+            None => notice.is_open(),
+        });
     }
 
     /// The rank that was lost of the task that a group belongs to, by the group's name.
     fn lost_in(&self, name: &str) -> Option<Rank> {
-        let (task, rank) = (*self.lost.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let (task, rank) = (*lock(&self.lost))?;
         name.starts_with(&format!("task {task} ")).then_some(rank)
     }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
