@@ -22,7 +22,7 @@ PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/gra
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-rust test-python check fuzz chaos docs lock clean
-.PHONY: bench bench-collective bench-ddp bench-train bench-data bench-instructions
+.PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -74,6 +74,9 @@ bench-ddp: $(BENCH_WHEEL) ## time DDP on LeNet-5 with Gloo, with Grampus and wit
 
 bench-train: $(BENCH_WHEEL) ## time training against torchrun, Lightning, Ray Train and TorchDistributor
 	.venv-bench/bin/python bench/train.py $(BENCH_ARGS)
+
+bench-goodput: $(BENCH_WHEEL) ## count what gets trained while workers are killed, beside torchrun
+	.venv-bench/bin/python bench/goodput.py $(BENCH_ARGS)
 
 bench-data: $(BENCH_WHEEL) ## time reading against pandas, polars, Ray Data and torch loaders (BENCH_ARGS="--images DIR")
 	.venv-bench/bin/python bench/data.py $(BENCH_ARGS)

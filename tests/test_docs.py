@@ -8,7 +8,7 @@ from processes import run_file
 
 ROOT = Path(__file__).parent.parent
 
-PAGES = ("callbacks", "collectives", "estimator", "metrics", "shards")
+PAGES = ("callbacks", "collectives", "estimator", "metrics", "reliability", "shards")
 # Torch is imported by the driver and by its workers, on a machine that may be busy.
 LONG = 240
 

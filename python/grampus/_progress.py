@@ -60,6 +60,11 @@ class Progress(Logger):
         elif event["kind"] == "end":
             self._screen.end(self._view)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether somebody sees it, and with it what a run has to note."""
+        return self._screen is not None
+
     def close(self) -> None:
         """Leave the screen tidy. A run that did not end keeps its last line."""
         screen, self._screen, self._view = self._screen, None, None

@@ -52,6 +52,9 @@ fn main() -> ExitCode {
 /// Plays all runs, and says whether every promise was kept.
 fn disturb(arguments: &Arguments) -> Result<bool, ChaosError> {
     let kinds = playable(&arguments.kinds);
+    if kinds.is_empty() {
+        return Err(ChaosError::NoKinds);
+    }
     let per_run = arguments.per_run as usize;
     let python = std::path::absolute(&arguments.python).unwrap_or_else(|_| arguments.python.clone());
     let setting = Setting {

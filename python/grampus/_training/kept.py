@@ -78,7 +78,8 @@ def gone_on(job: Fit, group: Group) -> Fit:
     keep(replace(mine, meters=meters))
     if group.rank == 0:
         workers = count(group.size, "worker")
-        text = f"the run goes on from step {furthest[0]} on {workers}: {why}"
+        others = any(each is None or each[0] != furthest for each in places)
+        text = f"the run goes on from step {furthest[0]} on {workers}{f': {why}' if others else ''}"
         _report.note(text + _missing(job, mine, meters))
     return _with(job, mine, meters)
 

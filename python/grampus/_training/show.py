@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
 def hear(rank: int, body: bytes) -> None:  # noqa: ARG001 - reports come with it
     """Warn the user of what a worker notes."""
-    _event(body)
+    _warn(json.loads(body))
 
 
-def _event(body: bytes) -> dict[str, Any]:
-    event: dict[str, Any] = json.loads(body)
+def _warn(event: dict[str, Any]) -> None:
     if event["kind"] == "note":
         warnings.warn(event["text"], RuntimeWarning, stacklevel=3)
-    return event
 
 
 class Show:
@@ -40,6 +38,7 @@ class Show:
             told.insert(0, Progress())
         if folder is not None and not any(isinstance(logger, TensorBoard) for logger in loggers):
             told.append(TensorBoard())
+        self._screens = [logger for logger in told if isinstance(logger, Progress)]
         self._listeners = Listeners(told)
 
     def __enter__(self) -> Show:
@@ -51,7 +50,10 @@ class Show:
 
     def report(self, rank: int, body: bytes) -> None:  # noqa: ARG002 - what is told names its rank where it matters
         """Take what a worker reports."""
-        event = _event(body)
+        event = json.loads(body)
+        # Where somebody looks at the run, he sees it there, and once.
+        if not any(screen.is_shown for screen in self._screens):
+            _warn(event)
         if event["kind"] == "recovered":
             self._losses.went_on(event["step"])
         self._listeners.event(event)

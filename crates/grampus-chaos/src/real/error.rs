@@ -21,6 +21,11 @@ pub enum ChaosError {
         /// What it said.
         said: String,
     },
+    /// None of the faults that were asked for can be made here.
+    #[error(
+        "none of the faults that were asked for can be made here: see why above, or ask for others with --kinds"
+    )]
+    NoKinds,
     /// The run without faults did not end as it should.
     #[error("the run without faults failed, so nothing can be held against it: {0}")]
     Undisturbed(String),

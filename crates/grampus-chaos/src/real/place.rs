@@ -180,31 +180,35 @@ impl Network {
         command(&[&["ip", "-n", self.driver(), "link", "set", &port], master].concat())
     }
 
-    /// Makes what a host sends come late.
+    /// Makes what a host sends come late: some 20 ms, or where the kernel has no netem, as much as a slow line takes.
     pub(super) fn delay(&self, any: u64) -> Result<(), ChaosError> {
-        self.disturb(any, &["delay", "20ms", "10ms"])
+        let slow = ["tbf", "rate", "200kbit", "burst", "1600", "latency", "1s"];
+        self.queue(any, &["netem", "delay", "20ms", "10ms"])
+            .or_else(|_| self.queue(any, &slow))
     }
 
-    /// Loses some of what a host sends.
+    /// Loses one in twenty of the packets that a host sends; where the kernel has no netem, by a rule of its packet filter.
     pub(super) fn lose_packets(&self, any: u64) -> Result<(), ChaosError> {
-        self.disturb(any, &["loss", "5%"])
-    }
-
-    fn disturb(&self, any: u64, how: &[&str]) -> Result<(), ChaosError> {
-        let host = &self.hosts[self.number(any)];
-        command(
-            &[
-                &["tc", "-n", host, "qdisc", "add", "dev", "up0", "root", "netem"],
-                how,
-            ]
-            .concat(),
-        )
+        let rules = "table ip chaos { chain out { type filter hook output priority 0; numgen random mod 100 < 5 drop; }; }";
+        self.queue(any, &["netem", "loss", "5%"])
+            .or_else(|_| self.filter(any, &[rules]))
     }
 
     /// Ends what `delay` and `lose_packets` began.
     pub(super) fn calm(&self, any: u64) -> Result<(), ChaosError> {
         let host = &self.hosts[self.number(any)];
         command(&["tc", "-n", host, "qdisc", "del", "dev", "up0", "root"])
+            .or_else(|_| self.filter(any, &["delete", "table", "ip", "chaos"]))
+    }
+
+    fn queue(&self, any: u64, how: &[&str]) -> Result<(), ChaosError> {
+        let host = &self.hosts[self.number(any)];
+        command(&[&["tc", "-n", host, "qdisc", "add", "dev", "up0", "root"], how].concat())
+    }
+
+    fn filter(&self, any: u64, how: &[&str]) -> Result<(), ChaosError> {
+        let host = &self.hosts[self.number(any)];
+        command(&[&["ip", "netns", "exec", host, "nft"], how].concat())
     }
 }
 

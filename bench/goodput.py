@@ -1,0 +1,127 @@
+"""How much work gets done while workers are killed, beside torchrun with checkpoints and restarts.
+
+Both train LeNet on Fashion-MNIST on the same number of workers. From the first step on, one worker that is
+drawn from a seed is killed (SIGKILL) every so many seconds, for as long as the window lasts; rows that are
+trained count once, however often they are computed. Goodput is that rate as a share of the contender's own
+without kills.
+"""
+
+import argparse
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from harness import version
+from ranks import show_machine
+from train import DATA, workload
+from turns import Contender, script, torchrun
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "contenders"))
+from victims import trained
+
+# Seconds between two kills; none in the first row, which the others are shares of.
+INTERVALS = (None, 60, 15, 5)
+START_WITHIN = 60.0
+RESTARTS = 1_000
+# More than any window has time for.
+EPOCHS = 10_000
+
+
+def contenders(options: argparse.Namespace, folder: str) -> list[Contender]:
+    work = (folder, *workload(options, options.procs, EPOCHS))
+    program, *arguments = torchrun(options.procs, "goodput_rank.py", *work)
+    return [
+        Contender("grampus", script("goodput_grampus.py", *work)),
+        Contender("torchrun", (program, "--max-restarts", str(RESTARTS), *arguments)),
+    ]
+
+
+def wait_for(condition, within: float) -> None:
+    end = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nothing was trained within {within:.0f} s")
+        time.sleep(0.05)
+
+
+def kill_one(folder: Path, draw: random.Random) -> bool:
+    """Kill one of those that have signed in and live."""
+    pids = sorted(int(path.name) for path in (folder / "pids").iterdir())
+    alive = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    if not alive:
+        return False
+    os.kill(draw.choice(alive), signal.SIGKILL)
+    return True
+
+
+def rate(contender: Contender, folder: Path, interval: float | None, options: argparse.Namespace) -> float:
+    """Rows a second over the window, with a kill every `interval` seconds."""
+    draw = random.Random(options.seed)
+    (folder / "pids").mkdir()
+    with open(folder / "output", "w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            contender.command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        wait_for(lambda: trained(folder) > 0, START_WITHIN)
+        time.sleep(options.warm)
+        before, began = trained(folder), time.monotonic()
+        due = interval / 2 if interval else options.seconds + 1
+        while (passed := time.monotonic() - began) < options.seconds:
+            if passed >= due and kill_one(folder, draw):
+                due += interval
+            if process.poll() is not None:
+                words = (folder / "output").read_text().strip().splitlines()[-1:]
+                raise RuntimeError(f"{contender.name} ended: {words}")
+            time.sleep(0.05)
+        return (trained(folder) - before) / (time.monotonic() - began)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--procs", type=int, default=2, help="workers (2)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds (3)")
+    parser.add_argument("--seconds", type=float, default=60, help="length of a window (60)")
+    parser.add_argument(
+        "--warm", type=float, default=2, help="seconds that are not counted after the first step (2)"
+    )
+    parser.add_argument("--rows", type=int, default=60_000, help="rows of an epoch (60,000)")
+    parser.add_argument("--seed", type=int, default=1, help="of who is killed (1)")
+    parser.add_argument("--data", default=DATA, metavar="DIR", help=f"Fashion-MNIST's files ({DATA})")
+    options = parser.parse_args()
+    show_machine()
+    versions = ", ".join(f"{name} {version(name)}" for name in ("grampus", "torch"))
+    print(f"{versions}; windows of {options.seconds:g} s, seed {options.seed}")
+    rates: dict[tuple[str, float | None], list[float]] = {}
+    for _ in range(options.rounds):
+        for interval in INTERVALS:
+            for name in ("grampus", "torchrun"):
+                with tempfile.TemporaryDirectory() as folder:
+                    chosen = next(one for one in contenders(options, folder) if one.name == name)
+                    found = rate(chosen, Path(folder), interval, options)
+                rates.setdefault((name, interval), []).append(found)
+    print(f"  {'a kill every':14}{'grampus':>20}{'torchrun':>20}  grampus ÷ torchrun")
+    for interval in INTERVALS:
+        middles = {name: statistics.median(rates[name, interval]) for name in ("grampus", "torchrun")}
+        shares = {name: middles[name] / statistics.median(rates[name, None]) for name in middles}
+        cells = "".join(f"{middles[name]:10,.0f}/s {shares[name]:6.0%}  " for name in middles)
+        words = "no kill" if interval is None else f"{interval} s"
+        print(f"  {words:14}{cells}{middles['grampus'] / middles['torchrun']:8.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
