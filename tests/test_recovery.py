@@ -63,10 +63,16 @@ def test_the_user_is_told(tmp_path):
         trained(tmp_path, (40,))
 
 
-def test_metrics_that_are_lost_with_a_worker_are_said_to_be(tmp_path):
-    est = estimator(Deadly(tmp_path, (40,)), metrics=[gp.metrics.MSE()])
-    with pytest.warns(RuntimeWarning, match=r"leave out what lanes \d had counted before"):
-        est.fit(arrays(), epochs=1, batch_size=12)
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_metrics_of_training_rows_outlive_their_worker(tmp_path):
+    def measured(rows):
+        est = estimator(Deadly(tmp_path, rows), metrics=[gp.metrics.MSE(), gp.metrics.MAE()])
+        return est.fit(arrays(), epochs=2, batch_size=12)
+
+    calm, lossy = measured(()), measured((17, 40, 41, 90))
+    assert all((tmp_path / str(row)).exists() for row in (17, 40, 41, 90))
+    for name in ("mse", "mae", "loss"):
+        assert lossy[name] == calm[name], name
 
 
 @pytest.mark.filterwarnings("ignore:the run goes on")
@@ -187,6 +193,18 @@ def test_what_callbacks_got_at_the_beginning_goes_on(tmp_path, undisturbed):
     assert {path.name for path in tmp_path.iterdir()} >= {"one", "two"}
     assert begins.runs == [0, (0, 1), (1, 2), (2, 3)]
     assert est.digest() == undisturbed[0]
+
+
+def test_metrics_too_large_to_be_shared_are_said_to_be_lost(tmp_path):
+    data = arrays()
+    data["y"][:, 1] = data["y"][:, 0]
+    est = estimator(
+        KillsFirst(tmp_path),
+        model=lambda config: nn.Sequential(Net(), nn.Sigmoid()),
+        metrics=[gp.metrics.AUC(threshold_num=100_000)],
+    )
+    with pytest.warns(RuntimeWarning, match=r"leave out what lanes 0 had counted before"):
+        est.fit(data, epochs=1, batch_size=12)
 
 
 def test_callbacks_that_cannot_travel_are_said_to_begin_anew(tmp_path):

@@ -127,7 +127,7 @@ def main() -> None:
         max_failures=None,
         audit=True,
     )
-    names = ("loss", "val_loss", "val_accuracy", "learning_rate")
+    names = ("loss", "accuracy", "val_loss", "val_accuracy", "learning_rate")
     tell(
         "end",
         digest=est.digest(),

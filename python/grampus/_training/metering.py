@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import pickle
+from typing import TYPE_CHECKING, Any
 
 from grampus import metrics
 
+if TYPE_CHECKING:
+    from grampus.collective import Group
+
 States = dict[str, Any]
+
+# States of a worker, in bytes, up to which they are sent about with every step.
+_LARGEST = 64 << 10
 
 
 # What else stands beside the metrics in a result.
@@ -55,3 +62,41 @@ def numbers(wanted: Any, by_lane: list[States]) -> dict[str, float]:
     """Those values over all lanes that are numbers."""
     found = values(wanted, by_lane).items()
     return {name: float(value) for name, value in found if isinstance(value, int | float)}
+
+
+class Tally:
+    """What metrics have counted on all lanes, up to the last step that was done.
+
+    Every worker has it: a lane whose worker is lost goes on elsewhere from what it had counted.
+    """
+
+    def __init__(self, group: Group, shares: bool) -> None:
+        """Of the workers of a group; without `shares`, each has its own lanes only."""
+        self._group = group
+        self._shares = shares and group.size > 1
+        self._known: dict[int, States] = {}
+        self._told: list[bytes] = []
+
+    def begin(self, known: dict[int, States]) -> None:
+        """Lanes have counted this so far."""
+        self._known, self._told = known, []
+
+    def add(self, meters: dict[int, dict[str, Any]]) -> None:
+        """Take what the lanes have counted with this step. It is not done before all workers have it."""
+        if not self._shares:
+            return
+        self._told = self._group._native.gather_bytes(pickle.dumps(by_lane(meters)))
+        # Metrics that keep their rows would slow the run down more and more. All workers see it at once.
+        self._shares = max(map(len, self._told)) <= _LARGEST
+
+    def states(self, meters: dict[int, dict[str, Any]]) -> dict[int, States]:
+        """What the lanes have counted: all of them, or those of these meters where nothing is shared."""
+        if not self._shares:
+            return by_lane(meters)
+        # Peers of the group have proved the key of the job.
+        return {**self._known, **{lane: of for part in self._told for lane, of in pickle.loads(part).items()}}
+
+
+def by_lane(meters: dict[int, dict[str, Any]]) -> dict[int, States]:
+    """What the meters of lanes have measured."""
+    return {lane: states(of) for lane, of in meters.items()}

@@ -67,6 +67,9 @@ class Watcher:
         self._asks_at_steps = any(_overrides(each, hook) for each in self.callbacks for hook in at_steps)
         self._begins_steps = self._leads and any(_overrides(c, "on_step_begin") for c in self.callbacks)
         self._metrics = metering.trainable(job.spec.metrics)
+        # Other backends do not outlive a loss.
+        shares = bool(self._metrics) and job.spec.backend == "grampus"
+        self._tally = model.tally = metering.Tally(self._group, shares)
         self._store = saved.Store(job) if job.saving is not None and self._leads else None
         self._callbacks_now: bytes | None = None
         # The last epoch in which a loss was no number.
@@ -117,7 +120,9 @@ class Watcher:
                     f"the run was saved within an epoch, with {name}={told.get(name)}, and goes on with "
                     f"{now}: the rows that are left would be others; use the same data and batch_size"
                 )
-        for lane, states in saved.read_meters(told["meters"]).items():
+        known = saved.read_meters(told["meters"])
+        self._tally.begin(known)
+        for lane, states in known.items():
             meters = self._model.meters.get(lane, {})
             for name, state in states.items():
                 if name in meters:
@@ -145,7 +150,7 @@ class Watcher:
                 run=self._job.id,
                 state=self._take(self._model),
                 meta=self._meta(json.loads(at)),
-                meters=self._meter_states(),
+                meters=self._tally.states(self._model.meters),
                 callbacks=self._callbacks_now,
             )
         )
@@ -323,9 +328,10 @@ class Watcher:
     def _fresh_meters(self) -> None:
         lanes = self._model.lanes
         self._model.meters = {lane: metering.meters(self._metrics) for lane in lanes.mine}
+        self._tally.begin({})
 
     def _meter_states(self) -> dict[int, Any]:
-        return {lane: metering.states(meters) for lane, meters in self._model.meters.items()}
+        return metering.by_lane(self._model.meters)
 
     def cut_off(self, at: dict[str, Any]) -> list[dict[str, float]]:
         """A record of the epoch within which the run has ended, if so: its rows so far, no validation."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from grampus._training.job import Clipping, Data, Spec
     from grampus._training.lanes import Lanes
+    from grampus._training.metering import Tally
 
 Tensor = Any
 # Names of glibc's mallopt.
@@ -71,6 +72,7 @@ class Model:
             _torch_state.spread(self.module, lanes.group)
         self.device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         self.meters: dict[int, dict[str, Any]] = {}
+        self.tally: Tally | None = None
         self.rows = 0
         # Steps that were done before.
         self.step = 0
@@ -169,6 +171,7 @@ class Model:
         """Sum over all lanes, and apply the step."""
         loss, said, self.stops = self._gradients.finish()
         self._buffers.finish(said)  # type: ignore[union-attr]
+        self._measure()
         # From here on nothing can fail for another worker: the step is done as a whole.
         self._torn = True
         if self.spec.clipping is not None:
@@ -180,12 +183,17 @@ class Model:
         self.step += 1
         if self.scheduler is not None and self.spec.scheduler_step_freq == "batch":
             self.scheduler.step()
+        self._torn = False
+        return float(loss)
+
+    def _measure(self) -> None:
+        """Let metrics count the step. Where another worker is lost meanwhile, they have not counted it."""
         for lane, output, target in self._unmetered:
             for meter in self.meters[lane].values():
                 meter.update(output, target)
         self._unmetered.clear()
-        self._torn = False
-        return float(loss)
+        if self.tally is not None:
+            self.tally.add(self.meters)
 
     def roll_back(self) -> bool:
         """Forget what was begun of a step; false where a step was cut off in its midst."""
