@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _libc = ctypes.CDLL(None)
+# Tells a wish for time from the number of a task.
+_TIME_ASKED = 1 << 63
 
 
 class _Counted(io.FileIO):
@@ -58,6 +60,10 @@ class Output:
         if wrote:
             os.write(self._notice, task.to_bytes(8, "little"))
         return wrote
+
+    def ask_for_time(self, seconds: float) -> None:
+        """Let the supervisor leave this worker so long if the driver is lost."""
+        os.write(self._notice, (_TIME_ASKED | round(seconds * 1000)).to_bytes(8, "little"))
 
 
 def flush() -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from grampus import _native
+    from grampus._output import Output
 
 
 class _Present(NamedTuple):
     agent: _native.Agent
     task: int
+    output: Output
     # A forked child has a copy of all this, and no agent behind it.
     process: int
 
@@ -20,10 +22,10 @@ class _Present(NamedTuple):
 _present: _Present | None = None
 
 
-def begin(agent: _native.Agent, task: int) -> None:
+def begin(agent: _native.Agent, task: int, output: Output) -> None:
     """From now on reports are those of this task."""
     global _present
-    _present = _Present(agent, task, os.getpid())
+    _present = _Present(agent, task, output, os.getpid())
 
 
 def end() -> None:
@@ -51,6 +53,17 @@ def asked_to_yield() -> bool | None:
     """
     present = _present
     return None if present is None else present.agent.asked_to_yield()
+
+
+def outlive(seconds: float) -> None:
+    """Let the task go on for so long if the driver is lost, asked to save what it has; with 0, not at all.
+
+    >>> outlive(10.0)
+    """
+    present = _present
+    if present is not None:
+        present.agent.outlive(seconds)
+        present.output.ask_for_time(seconds)
 
 
 def leaves() -> None:

@@ -95,7 +95,7 @@ def _work(
                 return agent.cancelled(task, False)
             os.environ.update(assignment.environment)
             _group.assign(_group.Seat(lobby, assignment.rank, assignment.cards, f"task {task}"))
-            _report.begin(agent, task)
+            _report.begin(agent, task, output)
             function, args, kwargs = _payload.load(assignment.payload)
             value = function(*args, **kwargs)
             answer = _answer(function, value)

@@ -24,6 +24,8 @@ class Checkpoint:
             loss, error, mae or mse in them.
         on_error: what a checkpoint that cannot be written does, for example on a full disk: `"warn"` lets the
             run go on and try again the next time, `"raise"` ends it. The first one always ends it.
+        on_driver_loss: when the driver is killed, let the workers finish their step, save the run and end,
+            within 10 seconds; otherwise they end at once, and what came after the last checkpoint is lost.
 
     >>> import grampus as gp
     >>> gp.Checkpoint("runs/mnist", every=gp.triggers.EverySteps(500), keep=3, best="val_accuracy")
@@ -39,6 +41,7 @@ class Checkpoint:
         best: str | None = None,
         mode: str = "auto",
         on_error: str = "warn",
+        on_driver_loss: bool = False,
     ) -> None:
         if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
             raise ValueError(f"keep of Checkpoint must be a whole number of at least 1, it is {keep!r}")
@@ -51,11 +54,13 @@ class Checkpoint:
         self.keep = keep
         self.best = best
         self.on_error = on_error
+        self.on_driver_loss = bool(on_driver_loss)
         self.mode = better_way(best) if mode == "auto" and best is not None else mode
 
     def __repr__(self) -> str:
         """As it is written in code."""
+        more = ", on_driver_loss=True" if self.on_driver_loss else ""
         return (
             f"Checkpoint({self.path!r}, every={self.every!r}, keep={self.keep}, best={self.best!r}, "
-            f"mode={self.mode!r}, on_error={self.on_error!r})"
+            f"mode={self.mode!r}, on_error={self.on_error!r}{more})"
         )

@@ -192,7 +192,7 @@ class Estimator:
             audit: keep a ledger of the rows that every step used, for `grampus audit`.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
-        where = saving(asked, self._params["model_dir"])
+        where = saving(asked, self._params["model_dir"], self._params["backend"])
         found = self._resumed(resume, where)
         layout = self._laid_out(*self._cluster())
         losses = Losses(check_most(max_failures, "max_failures"), "max_failures")

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grampus_cluster::agent::{self, Introduction, Way, Work};
 use grampus_core::{Failure, JoinString, Outcome, TaskId, WorkerId};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::collective::Lobby;
@@ -115,6 +116,14 @@ impl Agent {
         while !py.detach(|| receipt.wait(LOOK_UP)) {
             py.check_signals()?;
         }
+        Ok(())
+    }
+
+    /// From now on a task that runs while the driver is lost may take so long to save what it has.
+    fn outlive(&self, seconds: f64) -> PyResult<()> {
+        let grace = Duration::try_from_secs_f64(seconds)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.inner.outlive(grace);
         Ok(())
     }
 

@@ -68,6 +68,7 @@ class Saving:
     best: str | None
     mode: str = "auto"
     on_error: str = "warn"
+    on_driver_loss: bool = False
 
 
 @dataclass

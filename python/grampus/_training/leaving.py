@@ -14,6 +14,8 @@ from grampus.errors import CollectiveError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# How long workers may take to save a run whose driver is gone.
+_SAVED_WITHIN = 10.0
 # What schedulers send before they take a machine away.
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -41,6 +43,19 @@ def hearing() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def outliving(wanted: bool) -> Iterator[None]:
+    """Inside, where it is wanted, a run whose driver is lost ends after its step and is saved first."""
+    if not wanted:
+        yield
+        return
+    _report.outlive(_SAVED_WITHIN)
+    try:
+        yield
+    finally:
+        _report.outlive(0.0)
 
 
 @contextmanager

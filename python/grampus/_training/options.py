@@ -97,7 +97,7 @@ def parted(
     return beside, loggers, stops, checkpoint
 
 
-def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None) -> Saving | None:
+def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None, backend: str) -> Saving | None:
     """Where and when a run is saved."""
     if checkpoint is None:
         return None
@@ -109,12 +109,16 @@ def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None) -> Saving 
         raise TypeError(
             f"checkpoint is a {type(checkpoint).__name__}: pass a folder, a trigger or a Checkpoint"
         )
+    if checkpoint.on_driver_loss and backend != "grampus":
+        raise ValueError(
+            f"on_driver_loss of Checkpoint needs backend='grampus': with {backend!r} a run ends at once"
+        )
     place = model_dir if checkpoint.path is None else checkpoint.path
     if place is None:
         raise ValueError("there is no place for checkpoints: pass checkpoint='some/folder', or model_dir=")
     every = checkpoint.every if checkpoint.every is not None else EveryEpoch()
     url = saved.located(os.fspath(place))
-    how = checkpoint.best, checkpoint.mode, checkpoint.on_error
+    how = checkpoint.best, checkpoint.mode, checkpoint.on_error, checkpoint.on_driver_loss
     return Saving(url, every.to_json(), checkpoint.keep, *how)
 
 

@@ -158,7 +158,7 @@ class Watcher:
     def _save_if_asked(self, at: str) -> None:
         told = self._group._native.gather_bytes(b"save" if _report.asked_to_yield() else b"")
         if self._job.saving is not None and any(told):
-            self.save(at, "the driver was told to end")
+            self.save(at, "the driver ends")
             if self._store is not None:
                 self._store.wait()
 

@@ -16,7 +16,7 @@ from grampus._training import kept, metering
 from grampus._training.audit import recorded
 from grampus._training.cleanup import closing
 from grampus._training.lanes import Lanes
-from grampus._training.leaving import hearing
+from grampus._training.leaving import hearing, outliving
 from grampus._training.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def fit(job: Fit) -> dict[str, Any]:
             "save": None if job.saving is None else _trigger(job.saving.every),
         }
         with (
+            outliving(job.saving is not None and job.saving.on_driver_loss),
             closing(Watcher(job, model, feed, validation, framework.take)) as looks_on,
             recorded(job, lanes, feed, looks_on) as (read, watcher),
         ):

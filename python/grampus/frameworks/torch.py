@@ -19,6 +19,7 @@ from grampus import _exception, _native
 from grampus._training import creator
 from grampus._training.feed import Batch, StreamFeed, TableFeed
 from grampus._training.leaving import wants_to_stop
+from grampus._training.metering import Tally
 from grampus.frameworks import _torch_batches, _torch_data, _torch_state
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from grampus._training.job import Clipping, Data, Spec
     from grampus._training.lanes import Lanes
-    from grampus._training.metering import Tally
 
 Tensor = Any
 # Names of glibc's mallopt.
@@ -72,7 +72,7 @@ class Model:
             _torch_state.spread(self.module, lanes.group)
         self.device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         self.meters: dict[int, dict[str, Any]] = {}
-        self.tally: Tally | None = None
+        self.tally = Tally(lanes.group, shares=False)
         self.rows = 0
         # Steps that were done before.
         self.step = 0
@@ -192,8 +192,7 @@ class Model:
             for meter in self.meters[lane].values():
                 meter.update(output, target)
         self._unmetered.clear()
-        if self.tally is not None:
-            self.tally.add(self.meters)
+        self.tally.add(self.meters)
 
     def roll_back(self) -> bool:
         """Forget what was begun of a step; false where a step was cut off in its midst."""

@@ -4,13 +4,15 @@
 //!
 //! Invariants:
 //! - **AG-1** A cancel reaches only the task that it names, and only while that task runs.
-//! - **AG-2** An agent that lost its coordinator says so and ends its process group (or tells its owner).
+//! - **AG-2** An agent that lost its coordinator says so and ends its process group (or tells its owner): at once, or, where the
+//!   running task asked for time to save what it has, when that is up.
 //! - **AG-3** What a task reported leaves before its end does, in the order of the calls.
 
 mod session;
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -127,6 +129,9 @@ pub(crate) enum Stage {
 
 pub(crate) type SharedStage = Arc<Mutex<Stage>>;
 
+/// How long the running task may go on without a coordinator, in milliseconds.
+pub(crate) type SharedGrace = Arc<AtomicU64>;
+
 /// What a task has to say. One queue for all of it keeps the order (AG-3).
 pub(crate) enum Saying {
     Report {
@@ -164,6 +169,7 @@ pub struct Agent {
     work: Mutex<mpsc::Receiver<Work>>,
     sayings: UnboundedSender<Saying>,
     stage: SharedStage,
+    grace: SharedGrace,
 }
 
 impl Agent {
@@ -174,7 +180,10 @@ impl Agent {
         let (joined_in, joined) = mpsc::channel();
         let stage = SharedStage::default();
         let shared = Arc::clone(&stage);
-        let session = move || session::run(introduction, way, &joined_in, work_in, sayings_out, &shared);
+        let grace = SharedGrace::default();
+        let time = Arc::clone(&grace);
+        let session =
+            move || session::run(introduction, way, &joined_in, work_in, sayings_out, &shared, &time);
         thread::Builder::new()
             .name("grampus-agent".to_owned())
             .spawn(session)?;
@@ -183,6 +192,7 @@ impl Agent {
                 work: Mutex::new(work),
                 sayings,
                 stage,
+                grace,
             }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(AgentError::Ended("its thread ended while joining".to_owned())),
@@ -219,6 +229,13 @@ impl Agent {
             Stage::Yielding(_, save) => Some(save),
             _ => None,
         }
+    }
+
+    /// From now on a task that runs while the coordinator is lost is asked to save what it has and to end, and has this long for
+    /// it. Zero, as it is at first, ends the worker at once.
+    pub fn outlive(&self, grace: Duration) {
+        let milliseconds = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.grace.store(milliseconds, Ordering::Relaxed);
     }
 
     /// From now on nothing may be cancelled. True where a cancel came before; it has called `on_cancel` by then.

@@ -12,7 +12,7 @@ use grampus_net::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
-use super::{AgentError, Assignment, Introduction, Saying, SharedStage, Stage, Way, Work, lock};
+use super::{AgentError, Assignment, Introduction, Saying, SharedGrace, SharedStage, Stage, Way, Work, lock};
 use crate::host;
 use crate::payload::Payload;
 
@@ -28,6 +28,7 @@ pub(super) fn run(
     work: mpsc::Sender<Work>,
     sayings: UnboundedReceiver<Saying>,
     stage: &SharedStage,
+    grace: &SharedGrace,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -40,6 +41,13 @@ pub(super) fn run(
         };
         let _ = joined.send(Ok(()));
         if let Err(why) = session.live(sayings).await {
+            let grace = Duration::from_millis(grace.load(Ordering::Relaxed));
+            if !grace.is_zero() && session.lets_the_task_save() {
+                eprintln!("grampus: lost the coordinator: {why}; this worker saves the run and ends");
+                // Whoever is done with that finds no more work, and ends by itself.
+                let _ = session.work.send(Work::Lost { why: why.clone() });
+                tokio::time::sleep(grace).await;
+            }
             (session.introduction.on_lost)(&why);
             let _ = session.work.send(Work::Lost { why });
         }
@@ -191,6 +199,16 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Asks the task that runs to save what it has and to end; false where none does, or it was told to end already.
+    fn lets_the_task_save(&self) -> bool {
+        let mut stage = lock(&self.stage);
+        let (Stage::Running(task) | Stage::Yielding(task, _)) = *stage else {
+            return false;
+        };
+        *stage = Stage::Yielding(task, true);
+        true
     }
 
     async fn pass_on(&mut self, saying: Saying) -> Result<(), NetError> {

@@ -19,6 +19,8 @@ pub(super) struct Control {
     decoder: pipe::Decoder,
     waiting: VecDeque<u8>,
     limits: Limits,
+    /// Nobody is at the other end any more.
+    closed: bool,
 }
 
 impl Control {
@@ -34,6 +36,7 @@ impl Control {
             decoder,
             waiting: VecDeque::new(),
             limits,
+            closed: false,
         })
     }
 
@@ -66,12 +69,22 @@ impl Control {
         }
     }
 
+    /// From now on nothing is read, and what is reported is dropped.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        self.waiting.clear();
+        self.decoder = pipe::Decoder::new(&self.limits);
+    }
+
     pub(super) fn next_order(&mut self) -> Result<Option<Order>, SupervisorError> {
         Ok(self.decoder.next()?.map(|frame| frame.read()).transpose()?)
     }
 
     /// Queues a report and writes what the pipe takes now.
     pub(super) fn report(&mut self, report: &Report) -> Result<(), SupervisorError> {
+        if self.closed {
+            return Ok(());
+        }
         let frame = Frame::message(report)?;
         let mut bytes = Vec::new();
         pipe::write_frame(&mut bytes, &frame, &self.limits)?;

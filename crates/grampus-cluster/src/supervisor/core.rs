@@ -29,6 +29,10 @@ const FULL_PIPE_READS: u32 = 4;
 const REAP_EVERY: Duration = Duration::from_secs(1);
 /// How long killed processes may take to be gone.
 const END_WITHIN: Duration = Duration::from_secs(2);
+/// A notice with this bit asks for time, in milliseconds, if the driver is lost; others are numbers of tasks.
+const TIME_ASKED: u64 = 1 << 63;
+/// The most of it that anybody gets.
+const MOST_TIME: Duration = Duration::from_secs(60);
 
 /// What the loop wants from its caller.
 pub enum Next {
@@ -44,6 +48,8 @@ struct Child {
     notice: Option<OwnedFd>,
     logs: Logs,
     rank: u32,
+    /// How long it may go on if the driver is lost.
+    grace: Duration,
 }
 
 /// One per host.
@@ -59,6 +65,8 @@ pub struct Supervisor {
     spoke: Time,
     reaped: Time,
     memory_kills: u64,
+    /// The driver is gone, and workers have until then.
+    alone_until: Option<Time>,
     /// From when it is ready.
     signals: Option<Signals>,
 }
@@ -98,6 +106,7 @@ impl Supervisor {
             spoke: now,
             reaped: now,
             memory_kills: host::out_of_memory_kills(),
+            alone_until: None,
             signals: None,
         })
     }
@@ -249,12 +258,13 @@ impl Supervisor {
                 notice: Some(pipes.notice),
                 logs,
                 rank: launch.rank,
+                grace: Duration::ZERO,
             },
         );
         Ok(())
     }
 
-    /// Waits for one round of events; false when the driver is gone.
+    /// Waits for one round of events; false when the driver is gone and nobody may go on without it.
     fn turn(&mut self) -> Result<bool, SupervisorError> {
         let wakes = self.wait()?;
         let quiet = wakes.is_empty();
@@ -266,15 +276,32 @@ impl Supervisor {
         for wake in wakes {
             match wake {
                 Wake::Writable => self.control.flush(),
-                Wake::Driver | Wake::Told => return Ok(false),
-                Wake::Control if !self.control.fill() => return Ok(false),
+                Wake::Told => return Ok(false),
+                Wake::Driver => return self.goes_on_alone(),
+                Wake::Control if !self.control.fill() => return self.goes_on_alone(),
                 Wake::Control => self.heard = self.clock.now(),
                 Wake::Output(worker, stream) => drop(self.read(worker, stream)?),
                 Wake::Notice(worker) => self.notice(worker)?,
                 Wake::Exit(worker) => self.reap(worker)?,
             }
         }
-        self.heartbeat(quiet)
+        if let Some(until) = self.alone_until {
+            return Ok(!self.children.is_empty() && self.clock.now() < until);
+        }
+        Ok(self.heartbeat(quiet)? || self.goes_on_alone()?)
+    }
+
+    /// The driver is gone: whether a worker has asked for time to save what it has.
+    fn goes_on_alone(&mut self) -> Result<bool, SupervisorError> {
+        self.control.close();
+        // They may have asked a moment ago.
+        for worker in self.children.keys().copied().collect::<Vec<_>>() {
+            self.notice(worker)?;
+        }
+        let grace = self.children.values().map(|child| child.grace).max();
+        let grace = grace.unwrap_or_default().min(MOST_TIME);
+        self.alone_until = Some(self.clock.now() + grace);
+        Ok(!grace.is_zero())
     }
 
     /// Where the driver's process cannot be watched, both sides send signs of life.
@@ -292,9 +319,17 @@ impl Supervisor {
         Ok(!quiet || now.since(self.heard) < silent_after)
     }
 
+    /// The process of a driver that lives.
+    fn watched_driver(&self) -> Option<&OwnedFd> {
+        self.driver.as_ref().filter(|_| self.alone_until.is_none())
+    }
+
     fn wait(&self) -> Result<Vec<Wake>, SupervisorError> {
-        let mut fds = vec![PollFd::from_borrowed_fd(self.control.input(), PollFlags::IN)];
-        let mut wakes = vec![Wake::Control];
+        let (mut fds, mut wakes) = (Vec::new(), Vec::new());
+        if self.alone_until.is_none() {
+            fds.push(PollFd::from_borrowed_fd(self.control.input(), PollFlags::IN));
+            wakes.push(Wake::Control);
+        }
         if self.control.wants_to_write() {
             fds.push(PollFd::from_borrowed_fd(self.control.output(), PollFlags::OUT));
             wakes.push(Wake::Writable);
@@ -303,7 +338,7 @@ impl Supervisor {
             fds.push(PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN));
             wakes.push(Wake::Told);
         }
-        if let Some(driver) = &self.driver {
+        if let Some(driver) = self.watched_driver() {
             fds.push(PollFd::new(driver, PollFlags::IN));
             wakes.push(Wake::Driver);
         }
@@ -320,7 +355,7 @@ impl Supervisor {
                 wakes.push(Wake::Output(*worker, stream));
             }
         }
-        let patience = match &self.driver {
+        let patience = match self.watched_driver() {
             Some(_) => Timespec {
                 tv_sec: 5,
                 tv_nsec: 0,
@@ -363,7 +398,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker ended a task: pass on what it wrote for it, then say so (SU-4).
+    /// A worker ended a task: pass on what it wrote for it, then say so (SU-4). Or it asks for time.
     fn notice(&mut self, worker: WorkerId) -> Result<(), SupervisorError> {
         let Some(child) = self.children.get_mut(&worker) else {
             return Ok(());
@@ -384,9 +419,16 @@ impl Supervisor {
         self.drain(worker)?;
         // Each notice is one small write, which a pipe never splits.
         for word in bytes[..length].as_chunks::<8>().0 {
+            let word = u64::from_le_bytes(*word);
+            if word & TIME_ASKED != 0 {
+                if let Some(child) = self.children.get_mut(&worker) {
+                    child.grace = Duration::from_millis(word & !TIME_ASKED);
+                }
+                continue;
+            }
             self.control.tell(LaunchEvent::Settled {
                 worker,
-                task: TaskId(u64::from_le_bytes(*word)),
+                task: TaskId(word),
             })?;
         }
         Ok(())

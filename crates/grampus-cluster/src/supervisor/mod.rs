@@ -11,7 +11,8 @@
 //!   driver ends their process groups.
 //! - **SU-3** When the driver ends for whatever reason, the supervisor notices (end of input, and the
 //!   driver's pidfd, which no forked child of the driver can hold open) and does SU-1. Before it is ready,
-//!   while Python modules are imported, a parent-death signal (SIGTERM) stands in for that.
+//!   while Python modules are imported, a parent-death signal (SIGTERM) stands in for that. Workers that have asked for time to save
+//!   what they have get it first, up to a bound.
 //! - **SU-4** The end of a worker, or of one of its tasks, is reported after all output that came before it.
 
 mod child;

@@ -60,13 +60,21 @@ impl<B, E> Run<'_, B, E> {
     /// All epochs; the reason why there are no more.
     fn all(&mut self) -> Result<String, E> {
         loop {
-            if let Some(reason) = self.is_over() {
+            // All steps of an epoch may be done, and its end not: a run that goes on from there has that to do.
+            if !self.epoch_is_to_end()?
+                && let Some(reason) = self.is_over()
+            {
                 return Ok(reason);
             }
             if let Some(reason) = self.epoch()? {
                 return Ok(reason);
             }
         }
+    }
+
+    fn epoch_is_to_end(&mut self) -> Result<bool, E> {
+        let at = &self.at;
+        Ok(at.step_in_epoch > 0 && self.feed.steps(at.epoch)? == Some(at.step_in_epoch))
     }
 
     /// Whether there is nothing left to do, and why.
@@ -106,6 +114,10 @@ impl<B, E> Run<'_, B, E> {
         self.feed.open(self.at.epoch, self.at.step_in_epoch)?;
         let steps = self.feed.steps(self.at.epoch)?;
         let mut began = self.clock.now();
+        let over = match self.epoch_is_to_end()? {
+            true => self.step_ends_the_run(),
+            false => None,
+        };
         while let Some(batch) = self.feed.next()? {
             let read = self.clock.now();
             self.at.waited += (read - began).as_secs_f64();
@@ -131,7 +143,7 @@ impl<B, E> Run<'_, B, E> {
                 return Ok(reason);
             }
         }
-        self.end_epoch(began, None)
+        self.end_epoch(began, over)
     }
 
     /// One step; nothing where no worker has any rows for it.
@@ -174,24 +186,31 @@ impl<B, E> Run<'_, B, E> {
             self.report(now)?;
         }
         let asked = self.watcher.step_ends(&self.at, loss)?;
-        let progress = trigger::Progress {
-            epoch: self.at.epoch,
-            step: self.at.step,
-            epoch_end: false,
-            loss: Some(loss),
-            score: None,
-        };
-        let reason = asked.or_else(|| self.steps_are_over()).or_else(|| {
-            let end = self.settings.end.as_ref()?;
-            end.fires(&progress)
-        });
+        let reason = asked.or_else(|| self.step_ends_the_run());
         if !is_last {
-            self.save(&progress, reason.is_some())?;
+            self.save(&self.after_its_step(), reason.is_some())?;
         }
         if reason.is_some() {
             self.report(now)?;
         }
         Ok(reason)
+    }
+
+    /// Why the step that was done last ends the run, if it does.
+    fn step_ends_the_run(&self) -> Option<String> {
+        let end = self.settings.end.as_ref();
+        self.steps_are_over()
+            .or_else(|| end.and_then(|end| end.fires(&self.after_its_step())))
+    }
+
+    fn after_its_step(&self) -> trigger::Progress {
+        trigger::Progress {
+            epoch: self.at.epoch,
+            step: self.at.step,
+            epoch_end: false,
+            loss: self.at.loss,
+            score: None,
+        }
     }
 
     /// Saves where the trigger says so, and at the end of the run.

@@ -281,6 +281,75 @@ fn a_run_that_is_over_does_nothing_more() {
     assert_eq!(ran.outcome.at, done);
 }
 
+/// Rows of which it is known how many batches they make.
+struct Known(Rows);
+
+impl Feed for Known {
+    type Batch = u64;
+    type Error = String;
+
+    fn steps(&mut self, _epoch: u64) -> Result<Option<u64>, String> {
+        Ok(Some(3))
+    }
+
+    fn open(&mut self, epoch: u64, step: u64) -> Result<(), String> {
+        self.0.open(epoch, step)
+    }
+
+    fn next(&mut self) -> Result<Option<Batch<u64>>, String> {
+        self.0.next()
+    }
+}
+
+#[test]
+fn an_epoch_whose_steps_are_all_done_is_ended_though_they_were_the_last() {
+    let ends = [
+        (Some(3), None, "max_steps=3 steps done"),
+        (None, Some(r#"{"kind": "min_loss", "below": 0.6}"#), "0.5"),
+    ];
+    for (max_steps, end, words) in ends {
+        let limited = Settings {
+            epochs: None,
+            max_steps,
+            end: end.map(|text| Trigger::from_json(text).unwrap()),
+            save: Some(Trigger::from_json(r#"{"kind": "every_epoch"}"#).unwrap()),
+            ..settings()
+        };
+        let mut at = Position {
+            step_in_epoch: 3,
+            step: 3,
+            loss_sum: 5.0,
+            weight: 10.0,
+            rows: 10,
+            loss: Some(0.5),
+            ..Position::default()
+        };
+        let (log, clock) = (Log::default(), Rc::new(ManualClock::default()));
+        let mut feed = Known(Rows {
+            log: Rc::clone(&log),
+            clock: Rc::clone(&clock),
+            left: Vec::new(),
+            total_known: true,
+        });
+        let mut model = Counts {
+            log: Rc::clone(&log),
+            clock: Rc::clone(&clock),
+            shares: Vec::new(),
+            seeds: Vec::new(),
+        };
+        let mut watcher = Looks {
+            log: Rc::clone(&log),
+            ..Looks::default()
+        };
+        let outcome = fit(&mut model, &mut feed, &mut watcher, &limited, &mut at, &*clock).unwrap();
+        assert_eq!(steps_of(&log.borrow()), ["open 0 at 3", "epoch 1 ends"]);
+        assert!(outcome.reason.contains(words), "{}", outcome.reason);
+        assert_eq!((at.epoch, at.step_in_epoch, at.step), (1, 0, 3));
+        assert_eq!(watcher.records[0].get("loss"), Some(0.5));
+        assert_eq!(watcher.saved, [at]);
+    }
+}
+
 #[test]
 fn a_run_that_trains_further_counts_from_where_it_began() {
     let first = Position {
