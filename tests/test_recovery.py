@@ -285,7 +285,7 @@ class FillsTheDisk(gp.callbacks.Callback):
 
     def on_epoch_begin(self, run):
         if run.epoch == 1:
-            self._wait()
+            self._wait(lambda: any(Path(self.saved).glob("step-*/manifest.json")))
             Path(self.saved).rename(f"{self.saved}-1")
             Path(self.saved).touch()
 
@@ -296,10 +296,10 @@ class FillsTheDisk(gp.callbacks.Callback):
             Path(self.saved).mkdir()
 
     @staticmethod
-    def _wait():
-        """What is being written should be whole, or have failed."""
+    def _wait(begun=lambda: True):
+        """What is being written should be whole, or have failed; a thread that begins has no name yet."""
         until = time.monotonic() + 20
-        while "grampus-ckpt" in threads():
+        while not begun() or "grampus-ckpt" in threads():
             assert time.monotonic() < until
 
 

@@ -13,7 +13,10 @@ __all__ = [
     "GrampusError",
     "NoColumn",
     "NotPicklable",
+    "NotReproducible",
     "PeerLost",
+    "Preempted",
+    "RunInUse",
     "WorkerDied",
     "WorkerTraceback",
 ]
@@ -36,6 +39,18 @@ class NoColumn(DataError, KeyError):
 
 class NotPicklable(GrampusError, TypeError):
     """A function, an argument or a result cannot be sent to another process."""
+
+
+class NotReproducible(GrampusError):
+    """A step that was done again after a loss came to another result, in a run that claims to be provable."""
+
+
+class Preempted(GrampusError):
+    """More workers of a run were told to go than it was to make good."""
+
+
+class RunInUse(GrampusError):
+    """Another driver writes into the folder of a run."""
 
 
 class WorkerDied(GrampusError):

@@ -15,11 +15,11 @@ from grampus import _native, session
 from grampus._figures import count
 from grampus._training import audit as ledger
 from grampus._training import recovery, saved, worker, written
+from grampus._training.claim import claimed
 from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Saving, Spec, Written
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
-    check_most,
     check_seed,
     check_size,
     ends,
@@ -27,7 +27,7 @@ from grampus._training.options import (
     run_folder,
     saving,
 )
-from grampus._training.recovery import Losses
+from grampus._training.recovery import Losses, allowed
 from grampus._training.show import Show, hear
 from grampus._wish import Wish
 from grampus.history import History
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
+    from grampus.callbacks import Logger
     from grampus.cluster import Cluster
     from grampus.shards.batches import Columns
     from grampus.triggers import Trigger
@@ -168,6 +169,7 @@ class Estimator:
         resume: bool | str = False,
         max_steps: int | None = None,
         max_failures: int | None = 10,
+        max_preemptions: int | None = None,
         min_workers: int = 1,
         audit: bool = False,
     ) -> History:
@@ -187,38 +189,44 @@ class Estimator:
             resume: go on from the newest checkpoint, if there is one; or a place to look for it.
             max_steps: end after so many steps.
             max_failures: how many lost workers are made good; `None` for any number.
+            max_preemptions: the same for workers that are told to go (SIGTERM, SIGUSR1), which loses nothing.
             min_workers: where a lost worker cannot be replaced at once, go on with those that are left, as long
                 as there are so many; others join when they are there.
             audit: keep a ledger of the rows that every step used, for `grampus audit`.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
         where = saving(asked, self._params["model_dir"], self._params["backend"])
-        found = self._resumed(resume, where)
-        layout = self._laid_out(*self._cluster())
-        losses = Losses(check_most(max_failures, "max_failures"), "max_failures")
-        least = self._least(check_size(min_workers, "min_workers"), layout)
-        epochs_, end = ends(epochs)
-        job = Fit(
-            spec=self._spec(),
-            layout=layout,
-            data=self._data(data, batch_size, feature_cols, label_cols),
-            validation=self._data_also(validation_data, batch_size, feature_cols, label_cols),
-            epochs=epochs_,
-            max_steps=None if max_steps is None else check_size(max_steps, "max_steps"),
-            end=end,
-            callbacks=beside,
-            stop_on_nan=stop_on_nan,
-            saving=where,
-            run=None,
-            id=secrets.token_hex(8),
-            **self._beginning(found),
-        )
+        with claimed([self._params["model_dir"], None if where is None else where.url]):
+            found = self._resumed(resume, where)
+            losses = allowed(max_failures, max_preemptions)
+            epochs_, end = ends(epochs)
+            job = Fit(
+                spec=self._spec(),
+                layout=self._laid_out(*self._cluster()),
+                data=self._data(data, batch_size, feature_cols, label_cols),
+                validation=self._data_also(validation_data, batch_size, feature_cols, label_cols),
+                epochs=epochs_,
+                max_steps=None if max_steps is None else check_size(max_steps, "max_steps"),
+                end=end,
+                callbacks=beside,
+                stop_on_nan=stop_on_nan,
+                saving=where,
+                run=None,
+                id=secrets.token_hex(8),
+                **self._beginning(found),
+            )
+            return self._trained(job, loggers, losses, audit, min_workers)
+
+    def _trained(
+        self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, min_workers: int
+    ) -> History:
+        least = self._least(check_size(min_workers, "min_workers"), job.layout)
         # Last: what was asked for wrongly leaves no folder behind.
         folder = job.run = run_folder(self._params["model_dir"])
         attempts = ledger.attempts(folder) if audit else None
         with Show(loggers, folder, losses) as show:
             answers = recovery.train(job, self._caller(show, attempts, least), losses, self._from_checkpoint)
-            return self._took(answers, beside)
+            return self._took(answers, job.callbacks)
 
     def _resumed(self, resume: bool | str, where: Saving | None) -> saved.Saved | None:
         """The checkpoint from which to go on; a new run gets a place of its own."""

@@ -121,8 +121,8 @@ impl Agent {
 
     /// From now on a task that runs while the driver is lost may take so long to save what it has.
     fn outlive(&self, seconds: f64) -> PyResult<()> {
-        let grace = Duration::try_from_secs_f64(seconds)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let grace =
+            Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.inner.outlive(grace);
         Ok(())
     }

@@ -7,7 +7,7 @@ tell each other how far each has come; those that are behind, or new, get all fr
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from grampus import _report
@@ -29,6 +29,8 @@ class Kept:
     # What metrics have counted on the lanes of this worker, and the callbacks' attributes.
     meters: dict[int, Any]
     callbacks: bytes | None
+    # Losses of lanes in the step that was cut off.
+    begun: dict[int, float] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -61,7 +63,9 @@ def gone_on(job: Fit, group: Group) -> Fit:
     All of them keep it from here on until they let it go: another may be lost before the first step.
     """
     mine = _kept if _kept is not None and _kept.run == job.id else None
-    told = group._native.gather_bytes(pickle.dumps(None if mine is None else (mine.place, mine.meters)))
+    told = group._native.gather_bytes(
+        pickle.dumps(None if mine is None else (mine.place, mine.meters, mine.begun))
+    )
     # Peers of the group have proved the key of the job.
     places = [pickle.loads(each) for each in told]
     found = source_of([None if each is None else each[0] for each in places])
@@ -72,23 +76,26 @@ def gone_on(job: Fit, group: Group) -> Fit:
     if mine is None or any(each is None or each[0] != furthest for each in places):
         mine = _spread(mine if group.rank == source else None, group, source)
     meters: dict[int, Any] = {}
+    begun: dict[int, float] = {}
     for each in places:
         if each is not None and each[0] == furthest:
             meters |= each[1]
-    keep(replace(mine, meters=meters))
+            begun |= each[2]
+    mine = replace(mine, meters=meters, begun=begun)
+    keep(mine)
     if group.rank == 0:
         workers = count(group.size, "worker")
         others = any(each is None or each[0] != furthest for each in places)
         text = f"the run goes on from step {furthest[0]} on {workers}{f': {why}' if others else ''}"
-        _report.note(text + _missing(job, mine, meters))
-    return _with(job, mine, meters)
+        _report.note(text + _missing(job, mine))
+    return _with(job, mine)
 
 
-def _missing(job: Fit, mine: Kept, meters: dict[int, Any]) -> str:
+def _missing(job: Fit, mine: Kept) -> str:
     """What was lost with the worker, in words."""
     text = ""
-    lanes = [str(lane) for lane in range(job.layout.lanes) if lane not in meters]
-    if lanes and any(meters.values()) and mine.meta["at"]["step_in_epoch"]:
+    lanes = [str(lane) for lane in range(job.layout.lanes) if lane not in mine.meters]
+    if lanes and any(mine.meters.values()) and mine.meta["at"]["step_in_epoch"]:
         text += (
             f"; metrics of training in this epoch leave out what lanes {', '.join(lanes)} had counted before"
         )
@@ -135,12 +142,12 @@ def _spread(mine: Kept | None, group: Group, source: int) -> Kept:
     return found
 
 
-def _with(job: Fit, kept: Kept, meters: dict[int, Any]) -> Fit:
+def _with(job: Fit, kept: Kept) -> Fit:
     from grampus._training import saved
 
     callbacks = job.callbacks
     if kept.callbacks is not None:
         for callback, attributes in zip(callbacks, pickle.loads(kept.callbacks), strict=True):
             vars(callback).update(attributes)
-    told = {**kept.meta, "meters": saved.written_meters(meters)}
+    told = {**kept.meta, "meters": saved.written_meters(kept.meters), "begun": kept.begun}
     return replace(job, state=kept.state, at=told["at"], saved=told)

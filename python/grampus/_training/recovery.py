@@ -9,6 +9,7 @@ from grampus import _exception
 from grampus._figures import count
 from grampus._training.kept import NothingKept
 from grampus._training.leaving import Yielded, stopping
+from grampus._training.options import check_most
 from grampus.errors import GrampusError, PeerLost, WorkerDied
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class Losses:
     hears: Callable[[str], None] | None = None
     lost: list[Exception] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    # Workers that were told to go, and how many of them are made good.
+    preempted: int = 0
+    most_preempted: int | None = None
 
     def went_on(self, step: int) -> None:
         """The run went on from this step; raise `Stuck` where it never comes any further."""
@@ -76,6 +80,25 @@ class Losses:
             more = "" if self.option is None else f": raise {self.option}"
             return Verdict(False, f"{count(number, 'worker')} lost, and {self.most} are made good{more}")
         return Verdict(True, f"{number} of {'any number of' if self.most is None else self.most} losses")
+
+    def preempt(self, ranks: list[int]) -> Verdict:
+        """These were told to go.
+
+        >>> Losses(most=0, most_preempted=1).preempt([0, 2])
+        Verdict(goes_on=False, why='2 workers told to go, and 1 made good: raise max_preemptions')
+        """
+        self.preempted += len(ranks)
+        told = f"{count(self.preempted, 'worker')} told to go"
+        if self.most_preempted is not None and self.preempted > self.most_preempted:
+            return Verdict(False, f"{told}, and {self.most_preempted} made good: raise max_preemptions")
+        return Verdict(True, told)
+
+
+def allowed(max_failures: int | None, max_preemptions: int | None) -> Losses:
+    """What a run may lose, as its user says it."""
+    losses = Losses(check_most(max_failures, "max_failures"), "max_failures")
+    losses.most_preempted = check_most(max_preemptions, "max_preemptions")
+    return losses
 
 
 def train(

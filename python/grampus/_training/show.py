@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus._logger import Listeners
 from grampus.callbacks import Progress, TensorBoard
+from grampus.errors import Preempted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,6 +49,11 @@ class Show:
     def _lost(self, text: str) -> None:
         self._listeners.event({"kind": "lost", "text": text})
 
+    def _preempted(self, ranks: list[int]) -> None:
+        verdict = self._losses.preempt(ranks)
+        if not verdict.goes_on:
+            raise Preempted(verdict.why)
+
     def report(self, rank: int, body: bytes) -> None:  # noqa: ARG002 - what is told names its rank where it matters
         """Take what a worker reports."""
         event = json.loads(body)
@@ -56,6 +62,8 @@ class Show:
             _warn(event)
         if event["kind"] == "recovered":
             self._losses.went_on(event["step"])
+        elif event["kind"] == "preempted":
+            self._preempted(event["ranks"])
         self._listeners.event(event)
 
     def __exit__(

@@ -7,9 +7,10 @@ import pickle
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from grampus import _report
+from grampus import _notice, _report
 from grampus._training import kept, metering, saved
 from grampus._training.leaving import Yielded
+from grampus._training.repeated import Repeated
 from grampus.errors import CollectiveError
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Watcher:
         # Other backends do not outlive a loss.
         shares = bool(self._metrics) and job.spec.backend == "grampus"
         self._tally = model.tally = metering.Tally(self._group, shares)
+        if job.saved is not None:
+            model.repeated = Repeated(job.saved.get("begun"), job.at["step"], strict=job.audit is not None)
         self._store = saved.Store(job) if job.saving is not None and self._leads else None
         self._callbacks_now: bytes | None = None
         # The last epoch in which a loss was no number.
@@ -139,7 +142,7 @@ class Watcher:
     def fails(self, at: str, error: BaseException) -> None:
         """Keep what was committed where another worker is to blame: the run may go on without it."""
         if isinstance(error, Yielded):
-            self._save_if_asked(at)
+            self._yields(at)
         if isinstance(error, _BLAMES_OTHERS) and self._model.roll_back():
             self.keep(at)
 
@@ -152,12 +155,19 @@ class Watcher:
                 meta=self._meta(json.loads(at)),
                 meters=self._tally.states(self._model.meters),
                 callbacks=self._callbacks_now,
+                begun=dict(self._model.repeated.losses),
             )
         )
 
-    def _save_if_asked(self, at: str) -> None:
-        told = self._group._native.gather_bytes(b"save" if _report.asked_to_yield() else b"")
-        if self._job.saving is not None and any(told):
+    def _yields(self, at: str) -> None:
+        """Find out who wants the run to end, and save it where the driver wants that."""
+        mine = (_report.asked_to_yield(), _notice.is_given())
+        # Peers of the group have proved the key of the job.
+        told = [pickle.loads(each) for each in self._group._native.gather_bytes(pickle.dumps(mine))]
+        ranks = [rank for rank, (_, goes) in enumerate(told) if goes]
+        if ranks:
+            self._tell(kind="preempted", ranks=ranks)
+        if self._job.saving is not None and any(save for save, _ in told):
             self.save(at, "the driver ends")
             if self._store is not None:
                 self._store.wait()

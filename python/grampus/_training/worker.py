@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grampus import _native, collective
 from grampus._training import kept, metering
 from grampus._training.audit import recorded
+from grampus._training.claim import shared
 from grampus._training.cleanup import closing
 from grampus._training.lanes import Lanes
 from grampus._training.leaving import hearing, outliving
@@ -38,6 +39,7 @@ def fit(job: Fit) -> dict[str, Any]:
         validation = None
         if job.validation is not None:
             validation = framework.feed(job.validation, lanes, job.spec, training=False)
+        saves = job.saving if job.saving is not None and job.saving.on_driver_loss else None
         settings = {
             "seed": job.layout.seed,
             "first": job.first,
@@ -47,7 +49,8 @@ def fit(job: Fit) -> dict[str, Any]:
             "save": None if job.saving is None else _trigger(job.saving.every),
         }
         with (
-            outliving(job.saving is not None and job.saving.on_driver_loss),
+            outliving(saves is not None),
+            shared(None if saves is None or lanes.group.rank else saves.url),
             closing(Watcher(job, model, feed, validation, framework.take)) as looks_on,
             recorded(job, lanes, feed, looks_on) as (read, watcher),
         ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import inspect
 import pickle
@@ -20,6 +19,7 @@ from grampus._training import creator
 from grampus._training.feed import Batch, StreamFeed, TableFeed
 from grampus._training.leaving import wants_to_stop
 from grampus._training.metering import Tally
+from grampus._training.repeated import Repeated
 from grampus.frameworks import _torch_batches, _torch_data, _torch_state
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
@@ -29,7 +29,7 @@ from grampus.frameworks._torch_gradients import (
     mark_sparse,
 )
 from grampus.frameworks._torch_horovod import HorovodGradients
-from grampus.frameworks._torch_memory import packed, unpacked
+from grampus.frameworks._torch_memory import keep_freed_memory, packed, unpacked
 from grampus.shards import batches
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from grampus._training.lanes import Lanes
 
 Tensor = Any
-# Names of glibc's mallopt.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
 # What sums the gradients of several lanes.
 _BACKENDS: dict[str, Any] = {
@@ -59,7 +57,7 @@ class Model:
         self.lanes = lanes
         self._threads = torch.get_num_threads()
         torch.set_num_threads(lanes.threads)
-        _keep_freed_memory()
+        keep_freed_memory()
         if training:
             # The first optimizer of a process imports it, for seconds: here all workers do so at once.
             importlib.import_module("torch._dynamo")
@@ -73,6 +71,7 @@ class Model:
         self.device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         self.meters: dict[int, dict[str, Any]] = {}
         self.tally = Tally(lanes.group, shares=False)
+        self.repeated = Repeated()
         self.rows = 0
         # Steps that were done before.
         self.step = 0
@@ -151,6 +150,7 @@ class Model:
             raise
         self.rows += rows
         value = loss.item() if share else 0.0
+        self.repeated.add(lane, value / share if share else value)
         # Neither infinite nor NaN; cheaper than asking for both.
         if value - value != 0.0:
             self.odd_losses.append((lane, value / share, part.rows))
@@ -183,6 +183,7 @@ class Model:
         self.step += 1
         if self.scheduler is not None and self.spec.scheduler_step_freq == "batch":
             self.scheduler.step()
+        self.repeated.done()
         self._torn = False
         return float(loss)
 
@@ -429,17 +430,6 @@ def _batch_size(data: Data, loader: Any) -> int:
 
 def _is_creator(value: Any) -> bool:
     return callable(value) and not hasattr(value, "__getitem__") and not isinstance(value, torch_data.Dataset)
-
-
-def _keep_freed_memory() -> None:
-    """Let the allocator keep what one step frees for the next.
-
-    Giving it back to the kernel and faulting it in again took a quarter of the time of a small model.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, 1 << 30)
-        mallopt(_MMAP_THRESHOLD, 32 << 20)
 
 
 def _make_module(spec: Spec) -> Any:

@@ -182,8 +182,17 @@ impl Agent {
         let shared = Arc::clone(&stage);
         let grace = SharedGrace::default();
         let time = Arc::clone(&grace);
-        let session =
-            move || session::run(introduction, way, &joined_in, work_in, sayings_out, &shared, &time);
+        let session = move || {
+            session::run(
+                introduction,
+                way,
+                &joined_in,
+                work_in,
+                sayings_out,
+                &shared,
+                &time,
+            )
+        };
         thread::Builder::new()
             .name("grampus-agent".to_owned())
             .spawn(session)?;
