@@ -171,11 +171,22 @@ def test_a_run_does_not_go_on_as_another(other, data, batch_size, says):
         classifier(**other).fit(rows(data), epochs=3, batch_size=batch_size, checkpoint="runs", resume=True)
 
 
+def test_a_run_that_goes_on_with_other_data_is_said_to_be_another():
+    fit(classifier(), checkpoint="runs", epochs=1)
+    with pytest.warns(
+        RuntimeWarning, match="saved with samples=64, and goes on with 60: from here on it is an"
+    ):
+        classifier().fit(rows(60), epochs=2, batch_size=16, checkpoint="runs", resume=True)
+
+
 def test_a_run_does_not_go_on_with_another_model():
     fit(classifier(), checkpoint="runs", max_steps=6)
     wide = classifier(config={"width": 9})
-    with pytest.raises(ValueError, match=r"of another model; shapes differ: layers.0.bias \(8,\) for \(9,\)"):
+    with pytest.raises(
+        ValueError, match=r"of another model; shapes differ: layers.0.bias \(8,\) for \(9,\)"
+    ) as caught:
         fit(wide, checkpoint="runs", resume=True)
+    assert "was to go on from step-00000006" in str(caught.value.__notes__)
 
 
 def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path):

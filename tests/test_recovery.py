@@ -231,6 +231,33 @@ def test_a_worker_lost_at_the_very_end(tmp_path, undisturbed):
     assert history["loss"] == undisturbed[1]["loss"]
 
 
+class DiesAtTheEndOfTheEpoch(DiesLast):
+    """Ends its worker when the epoch is over, and its end is not."""
+
+    on_run_end = gp.callbacks.Callback.on_run_end
+
+    def on_epoch_end(self, run):
+        super().on_run_end(run)
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_a_worker_lost_at_the_end_of_the_epoch_that_is_the_last(tmp_path):
+    def run(folder, *callbacks):
+        est = estimator(Deadly(tmp_path))
+        place = tmp_path / folder
+        history = est.fit(
+            arrays(), batch_size=12, epochs=9, max_steps=8, callbacks=callbacks, checkpoint=place
+        )
+        return est.digest(), history["loss"], place
+
+    calm, deadly = run("calm"), run("deadly", DiesAtTheEndOfTheEpoch(tmp_path))
+    assert (tmp_path / "end").exists()
+    assert deadly[:2] == calm[:2]
+    assert len(deadly[1]) == 1
+    at = [estimator(Deadly(tmp_path)).load(place)._at["epoch"] for *_, place in (calm, deadly)]
+    assert at == [1, 1]
+
+
 @pytest.mark.filterwarnings("ignore:the run goes on")
 def test_checkpoints_go_on_too(tmp_path, undisturbed):
     every = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(5))
@@ -333,8 +360,35 @@ def test_no_more_losses_than_allowed(tmp_path):
     with pytest.raises(gp.WorkerDied) as caught:
         est.fit(arrays(), epochs=3, batch_size=12, max_failures=0)
     assert "1 worker lost, and 0 are made good: raise max_failures" in str(caught.value.__notes__)
-    with pytest.raises(ValueError, match="max_failures must be a whole number of at least 0"):
-        est.fit(arrays(), max_failures=-1)
+    for name in ("max_failures", "max_preemptions"):
+        with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 0"):
+            est.fit(arrays(), **{name: -1})
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_no_more_preemptions_than_allowed(tmp_path, undisturbed):
+    settings = {"rows": (10, 70), "how": signal.SIGTERM, "max_failures": 0}
+    for folder in ("two", "one"):
+        (tmp_path / folder).mkdir()
+    assert trained(tmp_path / "two", max_preemptions=2, **settings)[0] == undisturbed[0]
+    with pytest.raises(gp.errors.Preempted, match="2 workers told to go, and 1 made good: raise max_preempt"):
+        trained(tmp_path / "one", max_preemptions=1, **settings)
+
+
+class Chance(Deadly):
+    """A loss that is never the same."""
+
+    def forward(self, output, target):
+        return super().forward(output, target) + os.urandom(1)[0] / 256 + os.urandom(1)[0]
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_a_step_that_is_not_deterministic_is_noticed_when_it_is_repeated(tmp_path):
+    words = r"not deterministic: step \d+ was done again .* lane \d was [\d.]+ before and is [\d.]+ now"
+    with pytest.warns(RuntimeWarning, match=words):
+        estimator(Chance(tmp_path, (40,))).fit(arrays(), epochs=1, batch_size=12)
+    with pytest.raises(gp.errors.NotReproducible, match="audit=True claims that it is"):
+        estimator(Chance(tmp_path, (50,))).fit(arrays(), epochs=1, batch_size=12, audit=True)
 
 
 @pytest.mark.filterwarnings("ignore:the run goes on")

@@ -82,22 +82,30 @@ def _locked(path: Path) -> int:
     until = time.monotonic() + _SAVED_WITHIN
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        taken = False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(path, descriptor):
+            taken = _takes(descriptor, path, until)
+            if taken:
                 return descriptor
-        except BlockingIOError:
-            owner = _owner(descriptor)
-            if not _is_gone(owner) or time.monotonic() > until:
-                raise RunInUse(
-                    f"{path.parent} is in use by another driver, process {owner.get('pid', '?')} on "
-                    f"{owner.get('host', '?')}: wait for its end, or give each run a folder of its own"
-                ) from None
-            time.sleep(_LOOK_AGAIN)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+        finally:
+            if not taken:
+                os.close(descriptor)
+
+
+def _takes(descriptor: int, path: Path, until: float) -> bool:
+    """Whether the lock is ours now; false where it is worth another try."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = _owner(descriptor)
+        if not _is_gone(owner) or time.monotonic() > until:
+            raise RunInUse(
+                f"{path.parent} is in use by another driver, process {owner.get('pid', '?')} on "
+                f"{owner.get('host', '?')}: wait for its end, or give each run a folder of its own"
+            ) from None
+        time.sleep(_LOOK_AGAIN)
+        return False
+    return _is_at(path, descriptor)
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -118,10 +118,17 @@ class Watcher:
     def _go_on(self, told: dict[str, Any]) -> None:
         """Take up an epoch where it was saved; the rows must be the same."""
         for name, now in (("batch_size", self._feed.batch_size), ("samples", self._samples)):
-            if told.get(name) != now and told["at"]["step_in_epoch"]:
+            if told.get(name) == now:
+                continue
+            if told["at"]["step_in_epoch"]:
                 raise ValueError(
                     f"the run was saved within an epoch, with {name}={told.get(name)}, and goes on with "
                     f"{now}: the rows that are left would be others; use the same data and batch_size"
+                )
+            if self._leads and name in told:
+                _report.note(
+                    f"the run was saved with {name}={told[name]}, and goes on with {now}: from here on it is "
+                    "another run than the one that was saved"
                 )
         known = saved.read_meters(told["meters"])
         self._tally.begin(known)

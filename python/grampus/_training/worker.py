@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from grampus import _native, collective
+from grampus import _exception, _native, collective
 from grampus._training import kept, metering
 from grampus._training.audit import recorded
 from grampus._training.claim import shared
@@ -32,7 +32,7 @@ def fit(job: Fit) -> dict[str, Any]:
     if job.losses:
         job = kept.gone_on(job, lanes.group)
     with (
-        closing(framework.Model(job.spec, lanes, job.state, training=True)) as model,
+        closing(_model(framework, job, lanes)) as model,
         closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,
     ):
         model.step = job.at["step"]
@@ -70,6 +70,15 @@ def fit(job: Fit) -> dict[str, Any]:
             answer |= {"at": ended, "reason": reason, "records": records}
             answer["callbacks"] = [vars(callback) for callback in job.callbacks]
         return answer
+
+
+def _model(framework: Any, job: Fit, lanes: Lanes) -> Any:
+    try:
+        return framework.Model(job.spec, lanes, job.state, training=True)
+    except ValueError as error:
+        if job.resumed_from is not None:
+            _exception.note(error, f"grampus: the run was to go on from {job.resumed_from}")
+        raise
 
 
 def _trigger(text: str | None) -> Any:
