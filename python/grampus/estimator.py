@@ -7,7 +7,6 @@ import importlib
 import inspect
 import os
 import secrets
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -217,10 +216,8 @@ class Estimator:
             )
             return self._trained(job, loggers, losses, audit, min_workers)
 
-    def _trained(
-        self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, min_workers: int
-    ) -> History:
-        least = self._least(check_size(min_workers, "min_workers"), job.layout)
+    def _trained(self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, least: Any) -> History:
+        least = self._least(check_size(least, "min_workers"), job.layout)
         # Last: what was asked for wrongly leaves no folder behind.
         folder = job.run = run_folder(self._params["model_dir"])
         attempts = ledger.attempts(folder) if audit else None
@@ -234,7 +231,7 @@ class Estimator:
             if where is not None:
                 saved.check_unused(where.url, self._at["step"])
             return None
-        found = self._found(resume, where, self._params["model_dir"])
+        found = saved.sought(resume, where, self._params["model_dir"])
         if found is not None:
             self._adopted(found)
         return found
@@ -555,19 +552,6 @@ class Estimator:
                     f"depend on it; leave {name} out to go on"
                 )
         self._layout = Layout(told["lanes"], told["seed"], told["threads"])
-
-    def _found(self, resume: bool | str, where: Any, model_dir: Any) -> saved.Saved | None:
-        place = resume if isinstance(resume, str) else None
-        if place is None:
-            place = where.url if where is not None else model_dir
-        if place is None:
-            raise ValueError(
-                "resume=True needs a place to look for checkpoints: pass checkpoint= or model_dir="
-            )
-        found, reasons = saved.latest(saved.located(os.fspath(place)))
-        for reason in reasons:
-            warnings.warn(f"a newer checkpoint was passed over: {reason}", stacklevel=3)
-        return found
 
     def _spec(self) -> Spec:
         params = self._params

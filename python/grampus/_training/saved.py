@@ -6,6 +6,8 @@ import base64
 import contextlib
 import json
 import math
+import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +16,7 @@ from grampus import _native, _report
 from grampus.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from grampus._training.job import Fit
+    from grampus._training.job import Fit, Saving
 
 # How long the end of a run waits for what is being written; a store that is slower is in trouble.
 _WITHIN = 600.0
@@ -165,6 +167,19 @@ def latest(url: str) -> tuple[Saved | None, list[str]]:
         return None, reasons
     name, meta, files = found
     return _saved(name, meta, files), reasons
+
+
+def sought(resume: bool | str, saving: Saving | None, model_dir: Any) -> Saved | None:
+    """The newest whole checkpoint of the place that `resume` names; `True` means that of the run itself."""
+    place = resume if isinstance(resume, str) else None
+    if place is None:
+        place = saving.url if saving is not None else model_dir
+    if place is None:
+        raise ValueError("resume=True needs a place to look for checkpoints: pass checkpoint= or model_dir=")
+    found, reasons = latest(located(os.fspath(place)))
+    for reason in reasons:
+        warnings.warn(f"a newer checkpoint was passed over: {reason}", stacklevel=4)
+    return found
 
 
 def read(url: str) -> Saved:
