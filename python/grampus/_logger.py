@@ -25,6 +25,7 @@ class Logger:
     - `checkpoint`: `name` and `path`
     - `note`: `text`
     - `lost`: a worker is, `text` says how; and `recovered`: the run goes on, from `step` on, with `workers`
+    - `preempted`: the workers `ranks` were told to go, and the run goes on without them
     - `end`: `reason` and `step`. A run that fails has none
     """
 
