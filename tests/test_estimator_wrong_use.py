@@ -447,6 +447,12 @@ def test_a_checkpoint_that_is_none():
         "no place for checkpoints",
         lambda: estimator().fit(DATA, checkpoint=gp.triggers.EveryEpoch()),
     )
+    place = gp.Checkpoint("run", on_driver_loss=True)
+    refused(
+        ValueError,
+        "on_driver_loss of Checkpoint needs backend='grampus'",
+        lambda: estimator(backend="torch_distributed").fit(DATA, checkpoint=place),
+    )
 
 
 def test_a_model_that_cannot_travel():
