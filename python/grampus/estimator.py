@@ -189,8 +189,8 @@ class Estimator:
             max_steps: end after so many steps.
             max_failures: how many lost workers are made good; `None` for any number.
             max_preemptions: the same for workers that are told to go (SIGTERM, SIGUSR1), which loses nothing.
-            min_workers: where a lost worker cannot be replaced at once, go on with those that are left, as long
-                as there are so many; others join when they are there.
+            min_workers: where a lost worker cannot be replaced at once, go on with those that are left, as
+                long as there are so many; others join when they are there.
             audit: keep a ledger of the rows that every step used, for `grampus audit`.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
@@ -260,8 +260,8 @@ class Estimator:
         return call
 
     def _most(self, cluster: Cluster, layout: Layout) -> int:
-        """For how many workers there is something to do; of an elastic call, whether they are there or not."""
-        asked = self._params["workers"]
+        """For how many workers there is something to do; of an elastic call, also if they are not there."""
+        asked: int | None = self._params["workers"]
         if asked is None:
             asked = layout.lanes if self._params["backend"] == "grampus" else cluster.workers
         return min(asked, layout.lanes)

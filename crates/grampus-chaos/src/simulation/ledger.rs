@@ -176,7 +176,40 @@ impl Ledger {
 
     /// Books an input before the coordinator sees it.
     pub fn note(&mut self, now: Time, input: &Input) -> Seen {
-        let (kind, from, task) = match input {
+        let (kind, from, task) = self.note_words(now, input);
+        if let Some(worker) = from {
+            match kind {
+                Kind::LinkLost if self.linked.remove(&worker) => {
+                    self.unlinked.insert(worker);
+                }
+                Kind::Exited | Kind::LaunchFailed => {
+                    if self.linked.remove(&worker) {
+                        self.unlinked.insert(worker);
+                    }
+                    self.reported.insert(worker);
+                }
+                _ => {}
+            }
+        }
+        let member = from.is_some_and(|worker| self.is_member(worker));
+        let starting = from.is_some_and(|worker| self.is_starting(worker));
+        if let Some(worker) = from
+            && starting
+        {
+            self.note_start(worker, kind);
+        }
+        Seen {
+            kind,
+            from,
+            member,
+            starting,
+            task,
+        }
+    }
+
+    /// What an input is, who it is from, and the task that it is about; what it says of itself is booked.
+    fn note_words(&mut self, now: Time, input: &Input) -> (Kind, Option<WorkerId>, Option<TaskId>) {
+        match input {
             Input::Joined(join) => {
                 self.newcomer = join.ranks;
                 (Kind::Join, Some(join.worker), None)
@@ -211,34 +244,6 @@ impl Ledger {
             Input::Cancel { task, .. } | Input::Yield { task, .. } => (Kind::Call, None, Some(*task)),
             Input::Start | Input::Stop { .. } | Input::Resize { .. } => (Kind::Call, None, None),
             Input::Tick => (Kind::Tick, None, None),
-        };
-        if let Some(worker) = from {
-            match kind {
-                Kind::LinkLost if self.linked.remove(&worker) => {
-                    self.unlinked.insert(worker);
-                }
-                Kind::Exited | Kind::LaunchFailed => {
-                    if self.linked.remove(&worker) {
-                        self.unlinked.insert(worker);
-                    }
-                    self.reported.insert(worker);
-                }
-                _ => {}
-            }
-        }
-        let member = from.is_some_and(|worker| self.is_member(worker));
-        let starting = from.is_some_and(|worker| self.is_starting(worker));
-        if let Some(worker) = from
-            && starting
-        {
-            self.note_start(worker, kind);
-        }
-        Seen {
-            kind,
-            from,
-            member,
-            starting,
-            task,
         }
     }
 
