@@ -73,25 +73,31 @@ class Tally:
     def __init__(self, group: Group, shares: bool) -> None:
         """Of the workers of a group; without `shares`, each has its own lanes only."""
         self._group = group
-        self._shares = shares and group.size > 1
+        self.shares = shares and group.size > 1
         self._known: dict[int, States] = {}
         self._told: list[bytes] = []
+        self._offered: list[bytes] = []
 
     def begin(self, known: dict[int, States]) -> None:
         """Lanes have counted this so far."""
         self._known, self._told = known, []
 
-    def add(self, meters: dict[int, dict[str, Any]]) -> None:
-        """Take what the lanes have counted with this step. It is not done before all workers have it."""
-        if not self._shares:
+    def offer(self, meters: dict[int, dict[str, Any]]) -> None:
+        """Let all workers have what the lanes have counted with the step under way. It does not count yet."""
+        if self.shares:
+            self._offered = self._group._native.gather_bytes(pickle.dumps(by_lane(meters)))
+
+    def commit(self) -> None:
+        """The step is done."""
+        if not self._offered:
             return
-        self._told = self._group._native.gather_bytes(pickle.dumps(by_lane(meters)))
+        self._told, self._offered = self._offered, []
         # Metrics that keep their rows would slow the run down more and more. All workers see it at once.
-        self._shares = max(map(len, self._told)) <= _LARGEST
+        self.shares = max(map(len, self._told)) <= _LARGEST
 
     def states(self, meters: dict[int, dict[str, Any]]) -> dict[int, States]:
         """What the lanes have counted: all of them, or those of these meters where nothing is shared."""
-        if not self._shares:
+        if not self.shares:
             return by_lane(meters)
         # Peers of the group have proved the key of the job.
         return {**self._known, **{lane: of for part in self._told for lane, of in pickle.loads(part).items()}}

@@ -170,8 +170,9 @@ class Model:
     def commit(self) -> float:
         """Sum over all lanes, and apply the step."""
         loss, said, self.stops = self._gradients.finish()
+        if self.tally.shares:
+            self._measure()
         self._buffers.finish(said)  # type: ignore[union-attr]
-        self._measure()
         # From here on nothing can fail for another worker: the step is done as a whole.
         self._torn = True
         if self.spec.clipping is not None:
@@ -183,17 +184,20 @@ class Model:
         self.step += 1
         if self.scheduler is not None and self.spec.scheduler_step_freq == "batch":
             self.scheduler.step()
+        if self._unmetered:
+            self._measure()
+        self.tally.commit()
         self.repeated.done()
         self._torn = False
         return float(loss)
 
     def _measure(self) -> None:
-        """Let metrics count the step. Where another worker is lost meanwhile, they have not counted it."""
+        """Let metrics count the step; where all workers have it, before any of them has applied it."""
         for lane, output, target in self._unmetered:
             for meter in self.meters[lane].values():
                 meter.update(output, target)
         self._unmetered.clear()
-        self.tally.add(self.meters)
+        self.tally.offer(self.meters)
 
     def roll_back(self) -> bool:
         """Forget what was begun of a step; false where a step was cut off in its midst."""
