@@ -25,6 +25,7 @@ from grampus.errors import (
     NoColumn,
     NotPicklable,
     PeerLost,
+    StepTimeout,
     WorkerDied,
     WorkerTraceback,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "PeerLost",
     "Shards",
     "SharedValue",
+    "StepTimeout",
     "WorkerDied",
     "WorkerTraceback",
     "__version__",

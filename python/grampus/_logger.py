@@ -26,6 +26,8 @@ class Logger:
     - `note`: `text`
     - `lost`: a worker is, `text` says how; and `recovered`: the run goes on, from `step` on, with `workers`
     - `preempted`: the workers `ranks` were told to go, and the run goes on without them
+    - `slow`: a worker is much slower than the others: `rank`, `host`, `pid`, the `phase` in which it is, by
+      what `factor`, and in `text` what becomes of it; once for each worker
     - `end`: `reason` and `step`. A run that fails has none
     """
 

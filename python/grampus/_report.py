@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from grampus import _native
@@ -73,6 +73,15 @@ def leaves() -> None:
     """
     if _present is not None:
         _present.agent.leaves()
+
+
+def sender() -> dict[str, Any]:
+    """Host and process that reports come from, where a driver is to know.
+
+    >>> sender().keys()
+    dict_keys(['host', 'pid'])
+    """
+    return {"host": "" if _present is None else _present.agent.host, "pid": os.getpid()}
 
 
 def note(text: str) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 @dataclass
 class Wish:
-    """A call that outlives the loss of a worker, and ends where it can go on later once `stop` is set."""
+    """A call that outlives the loss of a worker, and ends where it can go on later if one of these is set."""
 
+    # It is to go on some other day, from what it saves.
     stop: bool = False
+    # It is to go on at once, with its workers in other places.
+    regroup: bool = False

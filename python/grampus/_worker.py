@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any, NamedTuple
 
-from grampus import _exception, _group, _native, _notice, _output, _payload, _report, _threads
+from grampus import _exception, _group, _native, _notice, _output, _payload, _report, _stacks, _threads
 from grampus.errors import NotPicklable
 
 # Errors that a rank typically meets because another one has gone; calls that differ have no such excuse.
@@ -53,6 +53,7 @@ def serve(introduction: Introduction) -> int:
         introduction.slot,
         introduction.host,
         introduction.silent_after_ms,
+        _stacks.listen(),
     )
     lobby = agent.lobby()
     while not _notice.is_given() and (assignment := agent.next()) is not None:

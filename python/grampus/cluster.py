@@ -170,6 +170,7 @@ class Cluster:
         on_report: Callable[[int, bytes], None] | None = None,
         wish: Wish | None = None,
         least: int | None = None,
+        look: Callable[[_native.Task], None] | None = None,
     ) -> list[Any]:
         """Do the same, with `on_report` called here for what workers send by `_report.send`: rank and bytes.
 
@@ -181,6 +182,8 @@ class Cluster:
 
         With `least` the call is elastic: it begins with so many workers where others are missing, and is
         asked to end where it can go on once they are there.
+
+        `look` is called now and then while the call is under way, and may raise as `on_report` may.
         """
         native = self._running()
         world = self.workers if workers is None else _whole(workers, "workers")
@@ -194,7 +197,7 @@ class Cluster:
         try:
             # No frame of a later traceback may hold on to the memory of the arguments: they get no name.
             task = native.submit(needed, world, _packed(function, args, kwargs), wish is not None)
-            return self._results(native, self._wait(task, on_report, wish))
+            return self._results(native, self._wait(task, on_report, wish, look))
         finally:
             if task is not None:
                 task.close()
@@ -211,24 +214,27 @@ class Cluster:
 
     @staticmethod
     def _wait(
-        task: _native.Task, on_report: Callable[[int, bytes], None] | None, wish: Wish | None
+        task: _native.Task,
+        on_report: Callable[[int, bytes], None] | None,
+        wish: Wish | None,
+        look: Callable[[_native.Task], None] | None,
     ) -> _native.End:
         """Wait for the end of a task, showing output and passing on reports.
 
-        Ctrl-C, or an exception of `on_report`, ends the task on every worker first.
+        Ctrl-C, or an exception of `on_report` or `look`, ends the task on every worker first.
         """
         stopped: BaseException | None = None
         while True:
             try:
-                if wish is not None and wish.stop:
+                if wish is not None and (wish.stop or wish.regroup):
                     # Again and again: workers that have not begun yet do not hear of it.
-                    task.ask_to_yield(True)
+                    task.ask_to_yield(wish.stop)
                 news = task.wait()
                 _console.show(news)
-                if on_report is not None and stopped is None:
-                    stopped = _deliver(news.reports, on_report)
+                if stopped is None:
+                    stopped = _deliver(task, news.reports, on_report, look)
                     if stopped is not None:
-                        task.cancel("what takes its reports failed")
+                        task.cancel("what watches it failed, or gave it up")
             except KeyboardInterrupt as error:
                 # Workers end within the cancel deadline, and the task with them; a second Ctrl-C as well.
                 stopped = stopped or error
@@ -366,11 +372,19 @@ def _title() -> str:
     return shlex.join(sys.orig_argv).encode(errors="replace").decode()
 
 
-def _deliver(reports: list[tuple[int, bytes]], on_report: Callable[[int, bytes], None]) -> Exception | None:
-    """Pass on reports; return what `on_report` raised, if it did. Ctrl-C goes through."""
+def _deliver(
+    task: _native.Task,
+    reports: list[tuple[int, bytes]],
+    on_report: Callable[[int, bytes], None] | None,
+    look: Callable[[_native.Task], None] | None,
+) -> Exception | None:
+    """Pass on reports; return what `on_report` or `look` raised, if one did. Ctrl-C goes through."""
     try:
-        for rank, body in reports:
-            on_report(rank, body)
+        if on_report is not None:
+            for rank, body in reports:
+                on_report(rank, body)
+        if look is not None:
+            look(task)
     except Exception as error:
         return error
     return None

@@ -17,6 +17,7 @@ __all__ = [
     "PeerLost",
     "Preempted",
     "RunInUse",
+    "StepTimeout",
     "WorkerDied",
     "WorkerTraceback",
 ]
@@ -51,6 +52,13 @@ class Preempted(GrampusError):
 
 class RunInUse(GrampusError):
     """Another driver writes into the folder of a run."""
+
+
+class StepTimeout(GrampusError, TimeoutError):
+    """No worker has finished a step for as long as `fit(step_timeout=…)` allows.
+
+    The message names the worker for which the others wait; the stacks of all are in the folder of the run.
+    """
 
 
 class WorkerDied(GrampusError):

@@ -19,6 +19,9 @@ from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Saving, Spe
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
+    check_least,
+    check_policy,
+    check_seconds,
     check_seed,
     check_size,
     ends,
@@ -26,6 +29,7 @@ from grampus._training.options import (
     run_folder,
     saving,
 )
+from grampus._training.oversight import Crew, Oversight
 from grampus._training.recovery import Losses, allowed
 from grampus._training.show import Show, hear
 from grampus._wish import Wish
@@ -35,7 +39,7 @@ from grampus.shards.batches import Rows
 from grampus.shards.blocks import blocks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from grampus.callbacks import Logger
@@ -171,6 +175,8 @@ class Estimator:
         max_preemptions: int | None = None,
         min_workers: int = 1,
         audit: bool = False,
+        step_timeout: float = 1800.0,
+        slow_worker: str = "warn",
     ) -> History:
         """Train, and return the history: one record an epoch.
 
@@ -189,40 +195,45 @@ class Estimator:
             max_steps: end after so many steps.
             max_failures: how many lost workers are made good; `None` for any number.
             max_preemptions: the same for workers that are told to go (SIGTERM, SIGUSR1), which loses nothing.
-            min_workers: where a lost worker cannot be replaced at once, go on with those that are left, as
-                long as there are so many; others join when they are there.
+            min_workers: go on with so many where lost ones cannot be replaced at once; others join later.
             audit: keep a ledger of the rows that every step used, for `grampus audit`.
+            step_timeout: seconds without a finished step after which a run ends with a report of all stacks.
+            slow_worker: what becomes of one: "warn" names it, "shed" gives lanes away, "evict" replaces it.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
         where = saving(asked, self._params["model_dir"], self._params["backend"])
         with claimed([self._params["model_dir"], None if where is None else where.url]):
             found = self._resumed(resume, where)
-            losses = allowed(max_failures, max_preemptions)
-            epochs_, end = ends(epochs)
             job = Fit(
                 spec=self._spec(),
                 layout=self._laid_out(*self._cluster()),
                 data=self._data(data, batch_size, feature_cols, label_cols),
                 validation=self._data_also(validation_data, batch_size, feature_cols, label_cols),
-                epochs=epochs_,
-                max_steps=None if max_steps is None else check_size(max_steps, "max_steps"),
-                end=end,
+                **ends(epochs, max_steps),
                 callbacks=beside,
                 stop_on_nan=stop_on_nan,
                 saving=where,
-                run=None,
+                step_timeout=check_seconds(step_timeout, "step_timeout"),
                 id=secrets.token_hex(8),
                 **self._beginning(found),
             )
-            return self._trained(job, loggers, losses, audit, min_workers)
+            losses = allowed(max_failures, max_preemptions)
+            return self._trained(job, loggers, losses, audit, min_workers, slow_worker)
 
-    def _trained(self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, least: Any) -> History:
-        least = self._least(check_size(least, "min_workers"), job.layout)
+    def _trained(
+        self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, least: Any, policy: Any
+    ) -> History:
+        workers, backend = self._params["workers"], self._params["backend"]
+        least = check_least(least, job.layout.lanes if workers is None else workers, backend)
+        policy = check_policy(policy, backend)
         # Last: what was asked for wrongly leaves no folder behind.
         folder = job.run = run_folder(self._params["model_dir"])
         attempts = ledger.attempts(folder) if audit else None
+        cluster = self._cluster()[0]
         with Show(loggers, folder, losses) as show:
-            answers = recovery.train(job, self._caller(show, attempts, least), losses, self._from_checkpoint)
+            crew = Crew(cluster, least, self._most(cluster, job.layout))
+            oversight = Oversight(crew, show, job, policy, attempts)
+            answers = recovery.train(job, oversight.call, losses, self._from_checkpoint)
             return self._took(answers, job.callbacks)
 
     def _resumed(self, resume: bool | str, where: Saving | None) -> saved.Saved | None:
@@ -235,29 +246,6 @@ class Estimator:
         if found is not None:
             self._adopted(found)
         return found
-
-    def _least(self, min_workers: int, layout: Layout) -> int | None:
-        """How many workers the run can do with; nothing where it needs all, since other libraries do."""
-        most = layout.lanes if self._params["workers"] is None else self._params["workers"]
-        if min_workers > most:
-            raise ValueError(
-                f"min_workers={min_workers} is more than the run has a use for, which is {most}: a worker "
-                "without a lane has nothing to do; raise lanes, or lower min_workers"
-            )
-        return min_workers if self._params["backend"] == "grampus" else None
-
-    def _caller(
-        self, show: Show, attempts: Iterator[int] | None, least: int | None
-    ) -> Callable[[Fit, Wish | None], list[Any]]:
-        """What trains on the workers; each call is an attempt, if they are numbered for a ledger."""
-        cluster, _ = self._cluster()
-
-        def call(job: Fit, wish: Wish | None) -> list[Any]:
-            job = job if attempts is None else replace(job, audit=next(attempts))
-            most = self._most(cluster, job.layout)
-            return cluster._call(worker.fit, (job,), {}, most, show.report, wish, least)
-
-        return call
 
     def _most(self, cluster: Cluster, layout: Layout) -> int:
         """For how many workers there is something to do; of an elastic call, also if they are not there."""

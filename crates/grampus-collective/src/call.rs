@@ -49,11 +49,13 @@ const KINDS: [Kind; 11] = [
 ];
 
 impl Kind {
-    pub(crate) fn from_code(code: u8) -> Option<Self> {
+    /// The operation of this number, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
         KINDS.get(usize::from(code).checked_sub(1)?).copied()
     }
 
-    fn name(self) -> &'static str {
+    /// As users call it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::AllReduce | Self::AllReduceLanes => "all_reduce",
             Self::ReduceScatter => "reduce_scatter",

@@ -161,6 +161,11 @@ pub(crate) struct Terms<'a> {
 
 impl Request {
     /// What the others see of it.
+    /// Which operation it is.
+    pub fn kind(&self) -> Kind {
+        self.call(0).kind
+    }
+
     pub(crate) fn call(&self, me: usize) -> Call {
         match self {
             Self::AllReduce { dtype, op, buffer } => Call {

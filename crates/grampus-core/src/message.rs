@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Failure, GenerationId, Rank, TaskId, WorkerId};
 
 /// Grows with every change of the frames or messages.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// A process introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +98,13 @@ pub enum ToWorker {
         task: TaskId,
         /// Save what it has, where it has a place for that.
         save: bool,
+    },
+    /// Say where the task stands, in a report.
+    Inspect {
+        /// Which task; another one is left alone.
+        task: TaskId,
+        /// A member that has done nothing for so many milliseconds also says what each of its threads is in.
+        idle_ms: u64,
     },
     /// A rank of a patient task is lost: whoever waits for it waits in vain.
     Lost {

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::collective::Lobby;
 use crate::error::{Error, Result};
 use crate::payload::Payload;
+use crate::whereabouts::{HERE, Witness};
 
 /// How often a worker that waits looks for signals that Python should handle.
 const LOOK_UP: Duration = Duration::from_millis(500);
@@ -20,6 +21,9 @@ const LOOK_UP: Duration = Duration::from_millis(500);
 pub(crate) struct Agent {
     inner: agent::Agent,
     lobby: Lobby,
+    /// Name of this worker's host, for people.
+    #[pyo3(get)]
+    host: String,
 }
 
 /// One task for this worker.
@@ -34,7 +38,8 @@ pub(crate) struct Assignment {
 
 #[pymethods]
 impl Agent {
-    /// Joins. Must be called on the main thread: a cancelled task is interrupted there.
+    /// Joins. Must be called on the main thread: a cancelled task is interrupted there. `stacks` are a signal whose handler writes
+    /// the stacks of all threads, and the file to which it does.
     #[new]
     fn join(
         py: Python<'_>,
@@ -43,6 +48,7 @@ impl Agent {
         slot: u32,
         host: String,
         silent_after_ms: u64,
+        stacks: (i32, i32),
     ) -> Result<Self> {
         let join: JoinString = join.parse()?;
         // SAFETY: asks for the calling thread's id only.
@@ -58,6 +64,7 @@ impl Agent {
             host
         };
         let lobby = Lobby::of(&join, &host)?;
+        let witness = Witness::new(host.clone(), main, stacks);
         let introduction = Introduction {
             worker: WorkerId(worker),
             slot: Some(slot),
@@ -68,10 +75,12 @@ impl Agent {
             silent_after: Duration::from_millis(silent_after_ms),
             on_cancel: Box::new(on_cancel),
             on_rank_lost: lobby.on_rank_lost(),
+            on_inspect: Box::new(move |idle| witness.tell(idle)),
             on_lost: Box::new(agent::leave),
         };
+        let host = introduction.host.clone();
         let inner = py.detach(|| agent::Agent::join(Way::Connect(join), introduction))?;
-        Ok(Self { inner, lobby })
+        Ok(Self { inner, lobby, host })
     }
 
     /// The next task; `None` when the job is over.
@@ -92,6 +101,7 @@ impl Agent {
 
     /// From now on the task may be interrupted; false where it is not to run at all.
     fn begin(&self, task: u64) -> bool {
+        HERE.begin();
         self.inner.begin(TaskId(task))
     }
 

@@ -29,6 +29,7 @@ pub(crate) struct Cluster {
 
 type Cancel = Box<dyn Fn(TaskId, &str) + Send + Sync>;
 type Yield = Box<dyn Fn(TaskId, bool) + Send + Sync>;
+type Inspect = Box<dyn Fn(TaskId, Duration) + Send + Sync>;
 
 /// Something that workers do. Whoever loses it, for example to an interrupt, has ended it.
 #[pyclass(module = "grampus._native", frozen)]
@@ -37,6 +38,7 @@ pub(crate) struct Task {
     board: Arc<driver::Board>,
     cancel: Cancel,
     ask_to_yield: Yield,
+    inspect: Inspect,
     closed: AtomicBool,
 }
 
@@ -159,6 +161,7 @@ impl Cluster {
                 board: Arc::clone(&self.board),
                 cancel: Box::new(cluster.canceller()),
                 ask_to_yield: Box::new(cluster.yielder()),
+                inspect: Box::new(cluster.inspector()),
                 closed: AtomicBool::new(false),
             }),
             None => Err(GrampusError::new_err("the cluster was stopped")),
@@ -214,6 +217,12 @@ impl Task {
     /// Asks every rank of a patient task to end where it can go on later, and to save what it has if so.
     fn ask_to_yield(&self, save: bool) {
         (self.ask_to_yield)(self.id, save);
+    }
+
+    /// Asks every rank where it stands; those that have done nothing for so many seconds add their stacks. The answers are reports.
+    fn inspect(&self, idle: f64) -> PyResult<()> {
+        (self.inspect)(self.id, seconds(idle)?);
+        Ok(())
     }
 
     /// Lets go of it, and cancels it if it runs.

@@ -8,6 +8,7 @@ mod error;
 mod payload;
 mod supervisor;
 mod train;
+mod whereabouts;
 
 use pyo3::prelude::*;
 
@@ -36,6 +37,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(collective::check_buffers, module)?)?;
     data::register(module)?;
     train::register(module)?;
+    whereabouts::register(module)?;
     module.add_class::<payload::Payload>()?;
     module.add_class::<supervisor::Entry>()?;
     module.add_class::<supervisor::Supervisor>()?;

@@ -18,8 +18,6 @@ use std::sync::Arc;
 
 use grampus_collective::{CollectiveError, DType, Group, Op, RawHandle, Request, SharedBytes};
 
-use crate::plan::lanes_of;
-
 /// Bytes of a bucket: large enough that a sum costs what its bytes cost, small enough that the first starts early.
 const BUCKET: usize = 8 << 20;
 /// Every gradient begins at a cache line.
@@ -84,15 +82,20 @@ pub struct Gradients {
 }
 
 impl Gradients {
-    /// Buffers for these parameters, in the order in which they are expected to become ready.
-    pub fn new(group: Arc<Group>, lanes: u32, parameters: &[Parameter]) -> Result<Self, CollectiveError> {
-        let (rank, size) = (group.rank(), group.size());
+    /// Buffers for these parameters, in the order in which they are expected to become ready; `mine` are the lanes of this worker
+    /// among all.
+    pub fn new(
+        group: Arc<Group>,
+        mine: Range<u32>,
+        lanes: u32,
+        parameters: &[Parameter],
+    ) -> Result<Self, CollectiveError> {
+        let size = group.size();
         if size > lanes as usize {
             return Err(CollectiveError::Argument(format!(
                 "{lanes} lanes leave some of {size} workers without any: use at least as many lanes as workers"
             )));
         }
-        let mine = lanes_of(rank, size, lanes);
         let mut layout = Layout::default();
         for parameter in parameters {
             layout.add(*parameter);

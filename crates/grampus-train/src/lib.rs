@@ -8,3 +8,4 @@ pub mod ledger;
 pub mod metrics;
 pub mod plan;
 pub mod trigger;
+pub mod whereabouts;

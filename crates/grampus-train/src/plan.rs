@@ -28,6 +28,37 @@ pub fn lanes_of(rank: usize, workers: usize, lanes: u32) -> Range<u32> {
     start(rank)..start(rank + 1)
 }
 
+/// The lanes of each worker where some do less than others: neighbours in order of rank, at least one each, and each further lane
+/// for whom it will take the least time to have done all of his, who works with the speed of his share. Equal shares give what
+/// [`lanes_of`] gives.
+///
+/// ```
+/// use grampus_train::plan::lanes_by;
+/// assert_eq!(lanes_by(&[1.0, 0.25], 6), [0..5, 5..6]);
+/// assert_eq!(lanes_by(&[1.0, 0.5, 1.0], 5), [0..2, 2..3, 3..5]);
+/// ```
+pub fn lanes_by(shares: &[f64], lanes: u32) -> Vec<Range<u32>> {
+    let mut counts = vec![0_u32; shares.len()];
+    let mut left = lanes;
+    for count in counts.iter_mut().take(lanes as usize) {
+        *count = 1;
+        left -= 1;
+    }
+    for _ in 0..left {
+        let time = |rank: &usize| f64::from(counts[*rank] + 1) / shares[*rank];
+        let next = (0..shares.len()).min_by(|one, other| time(one).total_cmp(&time(other)));
+        if let Some(rank) = next {
+            counts[rank] += 1;
+        }
+    }
+    let mut end = 0;
+    let ranges = counts.into_iter().map(|count| {
+        end += count;
+        end - count..end
+    });
+    ranges.collect()
+}
+
 /// The rows of a batch that a lane takes. A whole batch of `size` rows is cut as equally as can be; a short batch of `rows`
 /// fills the lanes in order, so that the last of them may go empty.
 ///
@@ -85,6 +116,24 @@ mod tests {
             prop_assert_eq!(dealt, (0..lanes).collect::<Vec<u32>>());
             let sizes: Vec<usize> = (0..workers).map(|rank| lanes_of(rank, workers, lanes).len()).collect();
             prop_assert!(sizes[0] - sizes[workers - 1] <= 1);
+        }
+
+        #[test]
+        fn shares_leave_no_worker_and_no_lane_out(
+            shares in prop::collection::vec(0.01..1.0_f64, 1..20), more in 0..50_u32
+        ) {
+            let lanes = shares.len() as u32 + more;
+            let dealt = lanes_by(&shares, lanes);
+            prop_assert_eq!(dealt.len(), shares.len());
+            prop_assert!(dealt.iter().all(|range| !range.is_empty()));
+            let all: Vec<u32> = dealt.into_iter().flatten().collect();
+            prop_assert_eq!(all, (0..lanes).collect::<Vec<u32>>());
+        }
+
+        #[test]
+        fn equal_shares_are_dealt_as_ever(workers in 1..20_usize, lanes in 0..50_u32, share in 0.01..1.0_f64) {
+            let wanted: Vec<_> = (0..workers).map(|rank| lanes_of(rank, workers, lanes)).collect();
+            prop_assert_eq!(lanes_by(&vec![share; workers], lanes), wanted);
         }
 
         #[test]

@@ -1,11 +1,13 @@
 //! Gradients of several lanes on several members, with threads for processes.
 #![expect(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use grampus_collective::{Card, CollectiveError, DType, Group, GroupId, Lobby, Settings};
 use grampus_core::{JobId, JobKey};
 use grampus_train::gradients::{Gradients, Parameter, Summed};
+use grampus_train::plan::lanes_of;
 
 /// Runs `work` on so many members of a group.
 fn on_members<T: Send>(size: usize, work: impl Fn(Arc<Group>) -> T + Sync) -> Vec<T> {
@@ -40,6 +42,12 @@ fn parameters(counts: &[usize]) -> Vec<Parameter> {
     counts.iter().map(one).collect()
 }
 
+/// The lane of a member that drives the one of its rank.
+fn alone(group: &Group) -> Range<u32> {
+    let rank = group.rank() as u32;
+    rank..rank + 1
+}
+
 fn fill(gradients: &Gradients, index: usize, parameter: usize, value: f32) {
     let place = gradients.places()[parameter].clone();
     let memory = gradients.memory(index).unwrap();
@@ -65,7 +73,12 @@ fn step(
     lanes: u32,
     counts: &[usize],
 ) -> Result<(Summed, Vec<Vec<f32>>), CollectiveError> {
-    let mut gradients = Gradients::new(Arc::clone(group), lanes, &parameters(counts))?;
+    let mut gradients = Gradients::new(
+        Arc::clone(group),
+        lanes_of(group.rank(), group.size(), lanes),
+        lanes,
+        &parameters(counts),
+    )?;
     for (index, lane) in gradients.lanes().enumerate() {
         gradients.begin(index)?;
         let value = 0.1 * (lane + 1) as f32;
@@ -116,7 +129,7 @@ fn what_no_lane_uses_is_told() {
 #[test]
 fn a_lane_without_rows_counts_as_zero_and_one_that_is_missing_is_an_error() {
     let told = on_members(2, |group| {
-        let mut gradients = Gradients::new(Arc::clone(&group), 2, &parameters(&[4])).unwrap();
+        let mut gradients = Gradients::new(Arc::clone(&group), alone(&group), 2, &parameters(&[4])).unwrap();
         gradients.skip(0).unwrap();
         let first = gradients.finish(&|| false).unwrap();
         gradients.begin(0).unwrap();
@@ -135,7 +148,7 @@ fn a_lane_without_rows_counts_as_zero_and_one_that_is_missing_is_an_error() {
 #[test]
 fn lanes_must_be_enough_for_all() {
     let said = on_members(3, |group| {
-        Gradients::new(group, 2, &parameters(&[4]))
+        Gradients::new(Arc::clone(&group), alone(&group), 2, &parameters(&[4]))
             .err()
             .map(|error| error.to_string())
     });
@@ -151,7 +164,8 @@ fn lanes_must_be_enough_for_all() {
 fn a_gradient_that_comes_after_its_sum_began_is_an_error() {
     let said = on_members(2, |group| {
         let counts = [3_000_000, 8];
-        let mut gradients = Gradients::new(group, 2, &parameters(&counts)).unwrap();
+        let mut gradients =
+            Gradients::new(Arc::clone(&group), alone(&group), 2, &parameters(&counts)).unwrap();
         gradients.begin(0).unwrap();
         gradients.ready(0).unwrap();
         gradients.ready(0).unwrap();

@@ -93,12 +93,17 @@ class Fit:
     # The checkpoint from which a run goes on, and what it says.
     resumed_from: str | None
     saved: dict[str, Any] | None
-    run: str | None
+    # Its folder, which is made last.
+    run: str | None = None
     # Tells this run from others, and how often it has gone on after a loss.
     id: str = ""
     losses: int = 0
     # The number of this attempt in the ledger; nothing where none is kept.
     audit: int | None = None
+    # Seconds within which a step must end; calls of the group wait for longer, so that the driver judges.
+    step_timeout: float = 1800.0
+    # What slow workers do of what others do, by host and process.
+    shares: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grampus import _native
+from grampus import _native, _report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +26,16 @@ class Lanes:
     threads: int
 
     @classmethod
-    def of(cls, group: Group, total: int, seed: int, threads: int) -> Lanes:
-        """The lanes of this worker."""
+    def of(
+        cls, group: Group, total: int, seed: int, threads: int, shares: dict[str, float] | None = None
+    ) -> Lanes:
+        """The lanes of this worker; slow ones get a share of what others get."""
         first, end = _native.lanes_of(group.rank, group.size, total)
+        if shares:
+            sender = _report.sender()
+            mine = shares.get(f"{sender['host']}:{sender['pid']}", 1.0)
+            told = [float(each) for each in group._native.gather_bytes(repr(mine).encode())]
+            first, end = _native.lanes_by(told, total)[group.rank]
         return cls(group, range(first, end), total, seed, threads)
 
     @property

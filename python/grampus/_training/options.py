@@ -14,10 +14,13 @@ from grampus._training import saved
 from grampus._training.job import Saving
 from grampus.callbacks import Callback, Logger, StopOnNaN
 from grampus.checkpoint import Checkpoint
+from grampus.cluster import _seconds
 from grampus.triggers import EveryEpoch, Trigger
 
 _BACKENDS = ("grampus", "torch_distributed", "horovod")
+_POLICIES = ("warn", "shed", "evict")
 RUNS = "grampus_runs"
+check_seconds = _seconds
 
 
 class _Default(int):
@@ -53,6 +56,28 @@ def check_seed(seed: Any) -> None:
         raise ValueError(f"seed must be a whole number from 0 to 2**64 - 1, it is {seed!r}")
 
 
+def check_least(min_workers: Any, most: int, backend: str) -> int | None:
+    """How many workers a run can do with; nothing where it needs all, since other libraries do."""
+    least = check_size(min_workers, "min_workers")
+    if least > most:
+        raise ValueError(
+            f"min_workers={least} is more than the run has a use for, which is {most}: a worker without a "
+            "lane has nothing to do; raise lanes, or lower min_workers"
+        )
+    return least if backend == "grampus" else None
+
+
+def check_policy(policy: Any, backend: str) -> str:
+    """What becomes of a slow worker."""
+    if policy not in _POLICIES:
+        raise ValueError(f"slow_worker must be 'warn', 'shed' or 'evict', it is {policy!r}")
+    if policy != "warn" and backend != "grampus":
+        raise ValueError(
+            f"slow_worker={policy!r} needs backend='grampus': a run with {backend=} cannot regroup"
+        )
+    return str(policy)
+
+
 def check_backend(backend: str) -> None:
     """A backend that is known, and there."""
     if backend not in _BACKENDS:
@@ -61,11 +86,12 @@ def check_backend(backend: str) -> None:
         raise ValueError("backend='horovod' needs Horovod, which is not installed: use backend='grampus'")
 
 
-def ends(epochs: Any) -> tuple[int | None, str | None]:
-    """A number of epochs, or a trigger as JSON."""
+def ends(epochs: Any, max_steps: Any) -> dict[str, Any]:
+    """How far to go: a number of `epochs`, or a trigger as JSON that is the `end`, and `max_steps`."""
+    most = None if max_steps is None else check_size(max_steps, "max_steps")
     if isinstance(epochs, Trigger):
-        return None, epochs.to_json()
-    return check_size(epochs, "epochs"), None
+        return {"epochs": None, "end": epochs.to_json(), "max_steps": most}
+    return {"epochs": check_size(epochs, "epochs"), "end": None, "max_steps": most}
 
 
 def parted(

@@ -13,6 +13,7 @@ from grampus.errors import Preempted
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from grampus._training.pace import Slow
     from grampus._training.recovery import Losses
     from grampus.callbacks import Logger
 
@@ -32,7 +33,7 @@ class Show:
 
     def __init__(self, loggers: list[Logger], folder: str | None, losses: Losses) -> None:
         """`folder` is that of the run; `losses` hears where it goes on after one."""
-        self._losses = losses
+        self.losses = losses
         losses.hears = self._lost
         told = list(loggers)
         if not any(isinstance(logger, Progress) for logger in loggers):
@@ -50,18 +51,23 @@ class Show:
         self._listeners.event({"kind": "lost", "text": text})
 
     def _preempted(self, ranks: list[int]) -> None:
-        verdict = self._losses.preempt(ranks)
+        verdict = self.losses.preempt(ranks)
         if not verdict.goes_on:
             raise Preempted(verdict.why)
 
-    def report(self, rank: int, body: bytes) -> None:  # noqa: ARG002 - what is told names its rank where it matters
+    def slow(self, found: Slow, why: str) -> None:
+        """Name a slow worker, and what becomes of it."""
+        self.event({"kind": "note", "text": f"{found}; {why}"})
+        told = {"rank": found.rank, "host": found.pace.host, "pid": found.pace.pid}
+        self.event({"kind": "slow", **told, "phase": found.phase, "factor": found.factor, "text": why})
+
+    def event(self, event: dict[str, Any]) -> None:
         """Take what a worker reports."""
-        event = json.loads(body)
         # Where somebody looks at the run, he sees it there, and once.
         if not any(screen.is_shown for screen in self._screens):
             _warn(event)
         if event["kind"] == "recovered":
-            self._losses.went_on(event["step"])
+            self.losses.went_on(event["step"])
         elif event["kind"] == "preempted":
             self._preempted(event["ranks"])
         self._listeners.event(event)

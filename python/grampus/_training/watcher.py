@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grampus import _notice, _report
 from grampus._training import kept, metering, saved
 from grampus._training.leaving import Yielded
+from grampus._training.pace import Stopwatch
 from grampus._training.repeated import Repeated
 from grampus.errors import CollectiveError
 
@@ -77,6 +78,7 @@ class Watcher:
         self._callbacks_now: bytes | None = None
         # The last epoch in which a loss was no number.
         self._odd_epoch: int | None = None
+        self._stopwatch = Stopwatch(len(model.lanes.mine), job.at["step"])
         # Asked for once, by every worker: a sampler may keep a state.
         self._samples = feed.samples(0)
 
@@ -285,6 +287,7 @@ class Watcher:
     def report(self, at: str, losses: list[tuple[int, float]]) -> None:
         """Tell the driver how far it is."""
         position = json.loads(at)
+        self._tell_pace(position["step"])
         if not self._leads:
             return
         rate = self._model.learning_rate
@@ -300,6 +303,11 @@ class Watcher:
         )
 
     # What it is made of
+
+    def _tell_pace(self, step: int) -> None:
+        """Tell the driver how long this worker takes: others may be quicker."""
+        if self._group.size > 1 and (told := self._stopwatch.read(step)) is not None:
+            _report.send(json.dumps({"kind": "pace", **told}).encode())
 
     def _tell(self, **event: Any) -> None:
         if self._leads:

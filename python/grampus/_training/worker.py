@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grampus._training.job import Fit, Layout, Pass, Spec
+    from grampus.collective import Group
 
 
 def fit(job: Fit) -> dict[str, Any]:
     """Train; every worker says who it is, the first one also what came out."""
-    lanes, framework = begin(job.spec, job.layout, goes_on=job.losses > 0)
+    # The driver ends a step that hangs; who waits in vain for other reasons is told so later.
+    group = collective.form(deadline=2 * job.step_timeout)
+    lanes, framework = begin(job.spec, job.layout, goes_on=job.losses > 0, group=group, shares=job.shares)
     if job.losses:
         job = kept.gone_on(job, lanes.group)
     with (
@@ -85,7 +88,13 @@ def _trigger(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def begin(spec: Spec, layout: Layout, goes_on: bool = False) -> tuple[Lanes, Any]:
+def begin(
+    spec: Spec,
+    layout: Layout,
+    goes_on: bool = False,
+    group: Group | None = None,
+    shares: dict[str, float] | None = None,
+) -> tuple[Lanes, Any]:
     """The lanes of this worker, and the module of the framework.
 
     What is kept of another call is not needed any more, unless this one goes on from it.
@@ -93,8 +102,8 @@ def begin(spec: Spec, layout: Layout, goes_on: bool = False) -> tuple[Lanes, Any
     if not goes_on:
         kept.let_go()
     framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
-    group = collective.world()
-    return Lanes.of(group, layout.lanes, layout.seed, layout.threads), framework
+    group = collective.world() if group is None else group
+    return Lanes.of(group, layout.lanes, layout.seed, layout.threads, shares), framework
 
 
 def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, int, float, Any]]:
@@ -138,6 +147,7 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
     with closing(feed), model.evaluating():
         for _, lane, rows, _, batch in parts(feed, model):
             loss = model.evaluate(lane, batch, meters[lane])
+            _native.advance()
             weight = rows if weigh is None else float(weigh(batch.values))
             # The mean over rows that count for nothing is not a number.
             if weight:

@@ -96,7 +96,8 @@ class LaneGradients:
         self._dense = [p for p in reversed(parameters) if not getattr(p, "_grampus_sparse", False)]
         self._sparse = _SparseGradients(sparse, lanes) if sparse else None
         kinds = [(_code(p), p.numel()) for p in self._dense]
-        self._native = _native.Gradients(lanes.group._native, lanes.total, kinds)
+        mine = (lanes.mine.start, lanes.mine.stop)
+        self._native = _native.Gradients(lanes.group._native, mine, lanes.total, kinds)
         self._first = lanes.mine[0]
         self._views = [self._of_lane(index) for index in range(len(lanes.mine))]
         self._at = -1

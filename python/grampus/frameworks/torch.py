@@ -138,6 +138,7 @@ class Model:
         gradients.begin(lane)
         try:
             loss, output, target = self._forward(part.values)
+            _native.enter("backward")
             self._check_frozen()
             if share != 1.0:
                 loss = loss * share
@@ -173,6 +174,7 @@ class Model:
         if self.tally.shares:
             self._measure()
         self._buffers.finish(said)  # type: ignore[union-attr]
+        _native.enter("update")
         # From here on nothing can fail for another worker: the step is done as a whole.
         self._torn = True
         if self.spec.clipping is not None:

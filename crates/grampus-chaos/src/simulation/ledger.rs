@@ -415,7 +415,7 @@ impl Ledger {
                 self.leaving.insert(worker);
                 Ok(())
             }
-            ToWorker::Lost { .. } | ToWorker::Heartbeat => Ok(()),
+            ToWorker::Lost { .. } | ToWorker::Inspect { .. } | ToWorker::Heartbeat => Ok(()),
         }
     }
 

@@ -244,7 +244,7 @@ impl World {
                 process.run = None;
                 self.leave(index);
             }
-            ToWorker::Heartbeat => {}
+            ToWorker::Inspect { .. } | ToWorker::Heartbeat => {}
         }
         Ok(())
     }

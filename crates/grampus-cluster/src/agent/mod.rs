@@ -48,6 +48,9 @@ pub struct Introduction {
     pub on_cancel: Box<dyn Fn(&str) + Send>,
     /// Called, on the agent's thread, when another rank of the running task is lost.
     pub on_rank_lost: Box<dyn Fn(TaskId, Rank) + Send>,
+    /// Called, on the agent's thread, when the driver asks where the running task stands; its stacks are wanted where it has
+    /// done nothing for so long. What it says becomes a report.
+    pub on_inspect: Box<dyn Fn(Duration) -> Vec<u8> + Send>,
     /// Called, on the agent's thread, when the coordinator is lost.
     pub on_lost: Box<dyn Fn(&str) + Send>,
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use grampus_core::{Address, Failure, Generation, Join, Outcome, Place, Rank, Task, ToCoordinator, ToWorker};
+use grampus_core::{
+    Address, Failure, Generation, Join, Outcome, Place, Rank, Task, TaskId, ToCoordinator, ToWorker,
+};
 use grampus_net::{
     Frame, Limits, Link, NetError, Reservation, Sender, TransportKind, connect, local_address_towards,
 };
@@ -267,9 +269,17 @@ impl Session {
                 match *stage {
                     Stage::Running(running) if running == task => *stage = Stage::Yielding(task, save),
                     Stage::Assigned(waiting) if waiting == task => *stage = Stage::YieldingEarly(task, save),
+                    // Whoever was asked to end may be asked to save as well before he has.
+                    Stage::Yielding(running, before) if running == task => {
+                        *stage = Stage::Yielding(task, before || save);
+                    }
+                    Stage::YieldingEarly(waiting, before) if waiting == task => {
+                        *stage = Stage::YieldingEarly(task, before || save);
+                    }
                     _ => {}
                 }
             }
+            ToWorker::Inspect { task, idle_ms } => self.inspect(task, idle_ms).await?,
             ToWorker::Lost { task, rank } => {
                 let stage = lock(&self.stage);
                 if matches!(*stage, Stage::Running(now)
@@ -286,6 +296,23 @@ impl Session {
             }
         }
         Ok(false)
+    }
+
+    /// Answers for the main thread, which may never come back to do so itself.
+    async fn inspect(&mut self, task: TaskId, idle_ms: u64) -> Result<(), NetError> {
+        let runs = match *lock(&self.stage) {
+            Stage::Running(running) | Stage::Yielding(running, _) => running == task,
+            _ => false,
+        };
+        if !runs {
+            return Ok(());
+        }
+        let body = (self.introduction.on_inspect)(Duration::from_millis(idle_ms));
+        let payload = Payload {
+            parts: vec![body.into()],
+            memory: None,
+        };
+        self.say(&ToCoordinator::Report { task }, payload).await
     }
 
     async fn assign(&mut self, task: Task, payload: Payload) -> Result<(), NetError> {

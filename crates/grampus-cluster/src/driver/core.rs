@@ -181,6 +181,7 @@ impl Core {
             Call::Resize { size } => drop(self.feed(Input::Resize { size })),
             Call::Cancel { task, why } => drop(self.feed(Input::Cancel { task, why })),
             Call::Yield { task, save } => drop(self.feed(Input::Yield { task, save })),
+            Call::Inspect { task, idle_ms } => self.links.inspect(task, idle_ms),
             Call::Stop { why } => drop(self.feed(Input::Stop { why })),
             Call::Attach(link) => self.links.attach(*link),
             Call::Launch(event) => self.launch_event(event),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use grampus_core::{Join, ToCoordinator, ToWorker, WorkerId};
+use grampus_core::{Join, TaskId, ToCoordinator, ToWorker, WorkerId};
 use grampus_net::{Frame, Link, Listener, NetError, Receiver, TransportKind};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -136,6 +136,13 @@ impl Links {
             outbox.send(message, payload)?;
         }
         Ok(())
+    }
+
+    /// Asks all of them where a task stands; those that do not run it say nothing. The coordinator decides nothing by it.
+    pub(super) fn inspect(&self, task: TaskId, idle_ms: u64) {
+        for (_, outbox) in self.open.values() {
+            let _ = outbox.send(&ToWorker::Inspect { task, idle_ms }, Payload::default());
+        }
     }
 
     /// Signs of life for those who cannot see this process.

@@ -130,6 +130,10 @@ pub(crate) enum Call {
         task: TaskId,
         save: bool,
     },
+    Inspect {
+        task: TaskId,
+        idle_ms: u64,
+    },
     Stop {
         why: String,
     },
@@ -275,6 +279,16 @@ impl Cluster {
     /// Gives the job more places, or fewer: members come and go, and elastic tasks regroup.
     pub fn resize(&self, size: u32) {
         let _ = self.calls.send(Call::Resize { size });
+    }
+
+    /// Something that asks every rank of a task where it stands, for a caller who outlives this handle. The answers are reports;
+    /// ranks that have done nothing for so long add their stacks.
+    pub fn inspector(&self) -> impl Fn(TaskId, Duration) + Send + Sync + use<> {
+        let calls = self.calls.clone();
+        move |task, idle| {
+            let idle_ms = idle.as_millis().try_into().unwrap_or(u64::MAX);
+            drop(calls.send(Call::Inspect { task, idle_ms }));
+        }
     }
 
     /// Something that ends the job, for another thread to call.

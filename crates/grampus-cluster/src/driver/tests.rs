@@ -36,6 +36,7 @@ fn start() -> (Cluster, Agent) {
         silent_after: Duration::from_secs(3),
         on_cancel: Box::new(|_| ()),
         on_rank_lost: Box::new(|_, _| ()),
+        on_inspect: Box::new(|idle| format!("idle for {idle:?}").into_bytes()),
         on_lost: Box::new(|_| ()),
     };
     let here = Way::Here(Box::new(far), IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -113,6 +114,44 @@ fn reports_of_other_tasks_and_of_those_that_are_over_are_dropped() {
     finish(&agent, second);
     assert_eq!(until_end(&cluster, second), [(Rank(0), Bytes::from("in time"))]);
     assert!(cluster.board().look_at(first, Duration::ZERO).reports.is_empty());
+}
+
+/// Asks where a task stands; what was said to the member before has been heard when the answer comes.
+fn inspected(cluster: &Cluster, task: TaskId) -> Vec<(Rank, Bytes)> {
+    cluster.inspector()(task, Duration::from_millis(1500));
+    cluster.board().look_at(task, LONG).reports
+}
+
+#[test]
+fn a_task_is_asked_where_it_stands_while_its_thread_does_something_else() {
+    let (cluster, agent) = start();
+    let task = cluster.submit(Ranks::exactly(1), 0, true, Payload::default());
+    begin(&agent);
+    cluster.inspector()(TaskId(99), LONG);
+    assert_eq!(
+        inspected(&cluster, task),
+        [(Rank(0), Bytes::from("idle for 1.5s"))]
+    );
+    agent.settle();
+    // It has ended here, and nobody knows yet.
+    cluster.inspector()(task, LONG);
+    agent.finish(task, Outcome::Ok, Payload::default(), false);
+    assert_eq!(until_end(&cluster, task), []);
+}
+
+#[test]
+fn a_task_that_is_to_yield_may_still_be_asked_to_save() {
+    let (cluster, agent) = start();
+    let task = cluster.submit(Ranks::exactly(1), 0, true, Payload::default());
+    begin(&agent);
+    let ask = cluster.yielder();
+    for (save, wanted) in [(false, false), (true, true), (false, true)] {
+        ask(task, save);
+        inspected(&cluster, task);
+        assert_eq!(agent.asked_to_yield(), Some(wanted));
+    }
+    finish(&agent, task);
+    until_end(&cluster, task);
 }
 
 #[test]

@@ -253,6 +253,7 @@ fn introduction(plan: &NodePlan, worker: WorkerId, sender: &mpsc::Sender<NodeEve
         on_cancel: Box::new(move |_| drop(cancel.send(NodeEvent::Cancel))),
         // Its tasks are not patient.
         on_rank_lost: Box::new(|_, _| {}),
+        on_inspect: Box::new(|_| Vec::new()),
         // Told as work, so that the ranks are ended first.
         on_lost: Box::new(|_| {}),
     }

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use grampus_collective::{DType, Op, Request, SharedBytes, Way};
+use grampus_collective::{DType, Kind, Op, Request, SharedBytes, Way};
+use grampus_train::whereabouts::Wait;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -215,7 +216,7 @@ impl Group {
     /// Everyone's bytes, whatever their number.
     fn gather_bytes(&self, py: Python<'_>, mine: Vec<u8>) -> PyResult<Vec<Vec<u8>>> {
         let group = self.get()?;
-        interruptible(py, |gives_up| {
+        interruptible(py, Wait::Call(Kind::AllGather), |gives_up| {
             let mut lengths = vec![0_i64; group.size()];
             let mut parts: Vec<&mut [i64]> = lengths.chunks_mut(1).collect();
             group.all_gather_while(&[mine.len() as i64], &mut parts, gives_up)?;
@@ -271,7 +272,8 @@ impl Group {
         let request = Kept(request);
         if block {
             // SAFETY: `buffers` live until the call is through.
-            interruptible(py, |gives_up| unsafe {
+            let wait = Wait::Call(request.0.kind());
+            interruptible(py, wait, |gives_up| unsafe {
                 group.call(request.into_request(), gives_up)
             })?;
             return Ok(None);
@@ -290,7 +292,7 @@ impl Group {
         let (group, letter) = (self.get()?, buffer.letter(way, tag));
         if block {
             // SAFETY: the buffer lives until the call is through.
-            interruptible(py, |gives_up| unsafe { group.mail(letter, gives_up) })?;
+            interruptible(py, Wait::Mail, |gives_up| unsafe { group.mail(letter, gives_up) })?;
             return Ok(None);
         }
         let keep = Box::new(buffer.owner);

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use grampus_collective::{CollectiveError, RawHandle};
 use grampus_core::{Clock, SystemClock};
+use grampus_train::whereabouts::Wait;
 use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 
 use super::error::raise;
+use crate::whereabouts::HERE;
 
 /// How often a thread that waits with a limit looks for signals.
 const LOOK: Duration = Duration::from_millis(50);
@@ -23,7 +25,7 @@ impl Handle {
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let Some(timeout) = timeout else {
-            return interruptible(py, |gives_up| self.0.wait(gives_up));
+            return interruptible(py, Wait::Handle, |gives_up| self.0.wait(gives_up));
         };
         let limit = Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::MAX);
         let clock = SystemClock::start();
@@ -66,9 +68,10 @@ impl Handle {
 }
 
 /// Runs `work` without the interpreter lock. It is given a question to ask now and then: whether Python has a signal
-/// to handle that ends it.
+/// to handle that ends it. Meanwhile this worker is known to wait for others.
 pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,
+    wait: Wait,
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, CollectiveError> + Send,
 ) -> PyResult<T> {
     let raised: Mutex<Option<PyErr>> = Mutex::new(None);
@@ -80,7 +83,9 @@ pub(crate) fn interruptible<T: Send>(
         }
         gives_up
     };
+    HERE.waits(Some(wait));
     let outcome = py.detach(|| work(&ask));
+    HERE.waits(None);
     if let Some(error) = raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use grampus_collective::{Card, CollectiveError, GroupId, Notice, Settings};
 use grampus_core::{JobKey, JoinString, Rank, TaskId};
 use grampus_net::Security;
+use grampus_train::whereabouts::Wait;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -71,7 +72,7 @@ impl Lobby {
             .map(|(address, card)| Card::from_bytes(card).map(|card| card.at(address)))
             .collect();
         let id = GroupId { name, generation };
-        let formed = interruptible(py, |gives_up| {
+        let formed = interruptible(py, Wait::Group, |gives_up| {
             let hope = || match (gives_up(), self.lost_in(&id.name)) {
                 (true, _) => Err(CollectiveError::Form {
                     why: "it was interrupted".into(),

@@ -1,11 +1,12 @@
 //! The loop over Python models, feeds and watchers.
 
-use grampus_core::SystemClock;
 use grampus_train::fit::{Batch, Feed, Model, Part, Position, Progress, Record, Settings, Total, Watcher};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::whereabouts::HERE;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fit, module)?)
@@ -26,9 +27,17 @@ fn fit<'py>(
 ) -> PyResult<(String, String)> {
     let settings: Settings = parsed(settings)?;
     let mut at: Position = parsed(at)?;
-    let clock = SystemClock::start();
     let (mut model, mut feed, mut watcher) = (Duck(model), Duck(feed), Duck(watcher));
-    let ended = grampus_train::fit::fit(&mut model, &mut feed, &mut watcher, &settings, &mut at, &clock);
+    let (clock, here) = HERE.parts();
+    let ended = grampus_train::fit::fit(
+        &mut model,
+        &mut feed,
+        &mut watcher,
+        &settings,
+        &mut at,
+        clock,
+        here,
+    );
     if let Err(error) = &ended {
         let py = watcher.0.py();
         watcher

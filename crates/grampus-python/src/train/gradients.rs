@@ -2,8 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use grampus_collective::DType;
+use grampus_collective::{DType, Kind};
 use grampus_train::gradients::Parameter;
+use grampus_train::whereabouts::Wait;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -21,9 +22,15 @@ pub(crate) struct Gradients(Mutex<grampus_train::gradients::Gradients>);
 
 #[pymethods]
 impl Gradients {
-    /// `parameters` are codes of types and numbers of elements, in the order in which they become ready.
+    /// `mine` are the first lane of this worker and the first of the next one; `parameters` are codes of types and numbers of elements, in the order in which they become ready.
     #[new]
-    fn new(py: Python<'_>, group: &Group, lanes: u32, parameters: Vec<(u8, usize)>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        group: &Group,
+        mine: (u32, u32),
+        lanes: u32,
+        parameters: Vec<(u8, usize)>,
+    ) -> PyResult<Self> {
         let parameters: PyResult<Vec<Parameter>> = parameters
             .into_iter()
             .map(|(code, count)| match DType::from_code(code) {
@@ -31,7 +38,8 @@ impl Gradients {
                 None => Err(PyValueError::new_err(format!("no type has the code {code}"))),
             })
             .collect();
-        let made = grampus_train::gradients::Gradients::new(group.get()?, lanes, &parameters?);
+        let mine = mine.0..mine.1;
+        let made = grampus_train::gradients::Gradients::new(group.get()?, mine, lanes, &parameters?);
         made.map(|made| Self(Mutex::new(made)))
             .map_err(|error| raise(py, &error))
     }
@@ -81,7 +89,9 @@ impl Gradients {
 
     /// Waits for all sums; the loss, the parameters that no lane used, what lane 0 said, and whether a worker wants to stop.
     fn finish(&self, py: Python<'_>) -> PyResult<(f64, Vec<usize>, f32, bool)> {
-        let summed = interruptible(py, |gives_up| self.get().finish(gives_up))?;
+        let summed = interruptible(py, Wait::Call(Kind::AllReduceLanes), |gives_up| {
+            self.get().finish(gives_up)
+        })?;
         Ok((summed.loss, summed.unused, summed.said, summed.stops))
     }
 }

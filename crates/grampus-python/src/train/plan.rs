@@ -8,6 +8,7 @@ use pyo3::types::PyByteArray;
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Order>()?;
     module.add_function(wrap_pyfunction!(lane_seed, module)?)?;
+    module.add_function(wrap_pyfunction!(lanes_by, module)?)?;
     module.add_function(wrap_pyfunction!(lanes_of, module)?)?;
     module.add_function(wrap_pyfunction!(rows_of, module)?)?;
     module.add_function(wrap_pyfunction!(threads_per_lane, module)?)
@@ -53,6 +54,13 @@ fn lane_seed(draw: &str, seed: u64, epoch: u64, step: u64, lane: u32) -> PyResul
 fn lanes_of(rank: usize, workers: usize, lanes: u32) -> (u32, u32) {
     let range = plan::lanes_of(rank, workers, lanes);
     (range.start, range.end)
+}
+
+/// The same for every worker, where some do less than others.
+#[pyfunction]
+fn lanes_by(shares: Vec<f64>, lanes: u32) -> Vec<(u32, u32)> {
+    let dealt = plan::lanes_by(&shares, lanes).into_iter();
+    dealt.map(|range| (range.start, range.end)).collect()
 }
 
 /// First row of a lane in its batch, and the first of the next lane.

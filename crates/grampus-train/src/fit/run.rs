@@ -7,6 +7,7 @@ use grampus_core::{Clock, Time};
 use super::{Batch, Feed, Model, Position, Progress, Record, Settings, Watcher};
 use crate::plan::{Draw, lane_seed};
 use crate::trigger;
+use crate::whereabouts::{Phase, Whereabouts};
 
 /// How often progress is told: as often as an eye can follow.
 const REPORT: Duration = Duration::from_millis(100);
@@ -21,7 +22,7 @@ pub struct Outcome {
 }
 
 /// Trains a model until its settings, a trigger or the watcher ends it, from `at` on; `at` then says where it stands, also
-/// where it failed: of a step, either all was done or nothing.
+/// where it failed: of a step, either all was done or nothing. `here` says meanwhile what it is at.
 pub fn fit<B, E>(
     model: &mut dyn Model<Batch = B, Error = E>,
     feed: &mut dyn Feed<Batch = B, Error = E>,
@@ -29,6 +30,7 @@ pub fn fit<B, E>(
     settings: &Settings,
     at: &mut Position,
     clock: &dyn Clock,
+    here: &Whereabouts,
 ) -> Result<Outcome, E> {
     let mut run = Run {
         model,
@@ -36,12 +38,14 @@ pub fn fit<B, E>(
         watcher,
         settings,
         clock,
+        here,
         at: *at,
         losses: Vec::new(),
         reported: clock.now(),
     };
     let ended = run.all();
     *at = run.at;
+    run.enter(Phase::End);
     ended.map(|reason| Outcome { at: *at, reason })
 }
 
@@ -51,12 +55,25 @@ struct Run<'a, B, E> {
     watcher: &'a mut dyn Watcher<Error = E>,
     settings: &'a Settings,
     clock: &'a dyn Clock,
+    here: &'a Whereabouts,
     at: Position,
     losses: Vec<(u64, f64)>,
     reported: Time,
 }
 
 impl<B, E> Run<'_, B, E> {
+    fn enter(&self, phase: Phase) -> Time {
+        let now = self.clock.now();
+        self.here.enter(phase, now);
+        now
+    }
+
+    /// Rows come next.
+    fn reads(&self) -> Time {
+        self.here.at(self.at.epoch, self.at.step_in_epoch, self.at.rows);
+        self.enter(Phase::Data)
+    }
+
     /// All epochs; the reason why there are no more.
     fn all(&mut self) -> Result<String, E> {
         loop {
@@ -109,8 +126,10 @@ impl<B, E> Run<'_, B, E> {
     /// One epoch, or what is left of it; the reason where it ends the run.
     fn epoch(&mut self) -> Result<Option<String>, E> {
         if self.at.step_in_epoch == 0 {
+            self.enter(Phase::Callbacks);
             self.watcher.epoch_begins(&self.at)?;
         }
+        self.reads();
         self.feed.open(self.at.epoch, self.at.step_in_epoch)?;
         let steps = self.feed.steps(self.at.epoch)?;
         let mut began = self.clock.now();
@@ -119,7 +138,7 @@ impl<B, E> Run<'_, B, E> {
             false => None,
         };
         while let Some(batch) = self.feed.next()? {
-            let read = self.clock.now();
+            let read = self.enter(Phase::Callbacks);
             self.at.waited += (read - began).as_secs_f64();
             let Some(loss) = self.step(batch)? else {
                 if steps.is_none() {
@@ -129,9 +148,11 @@ impl<B, E> Run<'_, B, E> {
                 self.at.step_in_epoch += 1;
                 self.at.seconds += (read - began).as_secs_f64();
                 began = read;
+                self.reads();
                 continue;
             };
-            let ended = self.clock.now();
+            let ended = self.enter(Phase::Callbacks);
+            self.here.advance(ended);
             self.at.seconds += (ended - began).as_secs_f64();
             began = ended;
             let is_last = steps == Some(self.at.step_in_epoch);
@@ -142,6 +163,7 @@ impl<B, E> Run<'_, B, E> {
             if reason.is_some() {
                 return Ok(reason);
             }
+            self.reads();
         }
         self.end_epoch(began, over)
     }
@@ -166,8 +188,10 @@ impl<B, E> Run<'_, B, E> {
                 self.at.step_in_epoch,
                 part.lane,
             );
+            self.enter(Phase::Forward);
             self.model.train(part, share, seed)?;
         }
+        self.enter(Phase::Sync);
         let loss = self.model.commit()?;
         self.at.step += 1;
         self.at.step_in_epoch += 1;
@@ -226,6 +250,7 @@ impl<B, E> Run<'_, B, E> {
             // Whoever goes on from here will not tell of these steps again.
             self.report(self.clock.now())?;
         }
+        self.enter(Phase::Save);
         self.watcher.save(&self.at, &why)
     }
 
@@ -242,7 +267,7 @@ impl<B, E> Run<'_, B, E> {
 
     /// Ends an epoch; `over` is why its last step ends the run, if it does.
     fn end_epoch(&mut self, began: Time, over: Option<String>) -> Result<Option<String>, E> {
-        let now = self.clock.now();
+        let now = self.enter(Phase::Validate);
         self.at.seconds += (now - began).as_secs_f64();
         self.report(now)?;
         let mut record = self.record();
@@ -259,6 +284,7 @@ impl<B, E> Run<'_, B, E> {
             score: record.score(),
             ..Position::default()
         };
+        self.enter(Phase::Callbacks);
         let asked = self.watcher.epoch_ends(&next, &record)?;
         self.at = next;
         let progress = trigger::Progress {

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use grampus_core::ManualClock;
+use grampus_core::{Clock, ManualClock};
 
 use super::*;
+use crate::whereabouts::{Phase, Whereabouts};
 
 type Log = Rc<RefCell<Vec<String>>>;
 
@@ -135,6 +136,7 @@ struct Ran {
     log: Vec<String>,
     model: Counts,
     watcher: Looks,
+    here: Whereabouts,
 }
 
 fn settings() -> Settings {
@@ -168,14 +170,41 @@ fn run(settings: &Settings, at: Position, stop_at: Option<u64>, total_known: boo
         ..Looks::default()
     };
     let mut at = at;
-    let outcome = fit(&mut model, &mut feed, &mut watcher, settings, &mut at, &*clock).unwrap();
+    let here = Whereabouts::default();
+    let outcome = fit(
+        &mut model,
+        &mut feed,
+        &mut watcher,
+        settings,
+        &mut at,
+        &*clock,
+        &here,
+    )
+    .unwrap();
     let log = log.borrow().clone();
     Ran {
         outcome,
         log,
         model,
         watcher,
+        here,
     }
+}
+
+#[test]
+fn whoever_asks_is_told_what_the_loop_is_at() {
+    let ran = run(&settings(), Position::default(), Some(2), true);
+    let now = ManualClock::default();
+    now.advance(Duration::from_millis(100));
+    let standing = ran.here.read(now.now());
+    assert_eq!(
+        (standing.phase, standing.epoch, standing.step, standing.rows),
+        (Phase::End, 0, 1, 4)
+    );
+    // Two steps of 10 ms for their rows and 15 ms for each of two lanes.
+    assert_eq!(standing.idle, Duration::from_millis(20));
+    assert_eq!(ran.here.spent(Phase::Data), Duration::from_millis(20));
+    assert_eq!(ran.here.spent(Phase::Forward), Duration::from_millis(60));
 }
 
 fn steps_of(log: &[String]) -> Vec<&str> {
@@ -341,7 +370,16 @@ fn an_epoch_whose_steps_are_all_done_is_ended_though_they_were_the_last() {
             log: Rc::clone(&log),
             ..Looks::default()
         };
-        let outcome = fit(&mut model, &mut feed, &mut watcher, &limited, &mut at, &*clock).unwrap();
+        let outcome = fit(
+            &mut model,
+            &mut feed,
+            &mut watcher,
+            &limited,
+            &mut at,
+            &*clock,
+            &Whereabouts::default(),
+        )
+        .unwrap();
         assert_eq!(steps_of(&log.borrow()), ["open 0 at 3", "epoch 1 ends"]);
         assert!(outcome.reason.contains(words), "{}", outcome.reason);
         assert_eq!((at.epoch, at.step_in_epoch, at.step), (1, 0, 3));
@@ -442,7 +480,17 @@ fn a_batch_without_rows_is_not_the_end_where_others_come() {
     });
     let mut watcher = Looks::default();
     let mut at = Position::default();
-    fit(&mut model, &mut feed, &mut watcher, &settings(), &mut at, &*clock).unwrap();
+    let here = Whereabouts::default();
+    fit(
+        &mut model,
+        &mut feed,
+        &mut watcher,
+        &settings(),
+        &mut at,
+        &*clock,
+        &here,
+    )
+    .unwrap();
     assert_eq!((at.epoch, at.step), (1, 2));
     assert_eq!(watcher.records[0].get("samples"), Some(8.0));
     assert_eq!(watcher.records[0].get("steps"), Some(4.0));
