@@ -42,11 +42,18 @@ def contenders(options: argparse.Namespace, folder: str) -> list[Contender]:
     ]
 
 
-def wait_for(condition, within: float) -> None:
-    end = time.monotonic() + within
-    while not condition():
+def check_runs(name: str, process: subprocess.Popen, folder: Path) -> None:
+    if process.poll() is not None:
+        words = (folder / "output").read_text().strip().splitlines()[-1:]
+        raise RuntimeError(f"{name} ended: {words}")
+
+
+def wait_for_start(name: str, process: subprocess.Popen, folder: Path) -> None:
+    end = time.monotonic() + START_WITHIN
+    while trained(folder) == 0:
+        check_runs(name, process, folder)
         if time.monotonic() > end:
-            raise TimeoutError(f"nothing was trained within {within:.0f} s")
+            raise TimeoutError(f"{name} trained nothing within {START_WITHIN:.0f} s")
         time.sleep(0.05)
 
 
@@ -69,16 +76,14 @@ def rate(contender: Contender, folder: Path, interval: float | None, options: ar
             contender.command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        wait_for(lambda: trained(folder) > 0, START_WITHIN)
+        wait_for_start(contender.name, process, folder)
         time.sleep(options.warm)
         before, began = trained(folder), time.monotonic()
         due = interval / 2 if interval else options.seconds + 1
         while (passed := time.monotonic() - began) < options.seconds:
             if passed >= due and kill_one(folder, draw):
                 due += interval
-            if process.poll() is not None:
-                words = (folder / "output").read_text().strip().splitlines()[-1:]
-                raise RuntimeError(f"{contender.name} ended: {words}")
+            check_runs(contender.name, process, folder)
             time.sleep(0.05)
         return (trained(folder) - before) / (time.monotonic() - began)
     finally:
@@ -102,6 +107,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of who is killed (1)")
     parser.add_argument("--data", default=DATA, metavar="DIR", help=f"Fashion-MNIST's files ({DATA})")
     options = parser.parse_args()
+    options.data = str(Path(options.data).absolute())
     show_machine()
     versions = ", ".join(f"{name} {version(name)}" for name in ("grampus", "torch"))
     print(f"{versions}; windows of {options.seconds:g} s, seed {options.seed}")

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from grampus._wish import Wish
 
-# Modules that take long to import and start no thread: worth importing once, where the driver has them.
-_WORTH_PRELOADING = ("numpy", "torch")
+# Modules that take long to import and start no thread: worth importing once, where the driver has the first of
+# each. The first optimizer imports torch's compiler: who takes the place of another worker has no time for it.
+_WORTH_PRELOADING = (("numpy",), ("torch", "torch._dynamo"))
 # What the other side counts with.
 _MOST = 2**31 - 1
 # A year: a timeout is no timeout beyond it.
@@ -359,7 +360,7 @@ def _search_path() -> list[str]:
 
 
 def _preloaded() -> list[str]:
-    return [name for name in _WORTH_PRELOADING if name in sys.modules]
+    return [name for names in _WORTH_PRELOADING if names[0] in sys.modules for name in names]
 
 
 def _environment_threads() -> int:

@@ -49,7 +49,7 @@ def init(
         threads: of each worker; by default `OMP_NUM_THREADS` where it is set, otherwise the cores divided
             by the workers.
         preload: modules to import once, before the workers are forked; by default those of numpy and torch
-            that this process has imported.
+            that this process has imported, and with torch its compiler, which the first optimizer needs.
         log_dir: a folder for a file of output per rank; by default they go when the cluster goes.
         start_timeout: seconds within which all workers must have joined.
         heartbeat_timeout: seconds after which a worker that gives no sign of life is given up.
