@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from grampus._wish import Wish
 
-# Modules that take long to import and start no thread: worth importing once, where the driver has the first of
-# each. The first optimizer imports torch's compiler: who takes the place of another worker has no time for it.
+# Modules that take long to import and start no thread: worth importing once, where the driver has the first
+# of each. The first optimizer imports torch's compiler: a worker that replaces another has no time for it.
 _WORTH_PRELOADING = (("numpy",), ("torch", "torch._dynamo"))
 # What the other side counts with.
 _MOST = 2**31 - 1
