@@ -14,6 +14,8 @@ BENCH_WHEEL := .venv-bench/.stamp-wheel
 DOCS := .venv-docs/.stamp-docs
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# Tests wait for processes and deadlines more than they compute: files of them run beside each other.
+TEST_PROCESSES ?= 2
 
 # All files under crates/, not only *.rs: pages and texts are compiled in.
 RUST_SOURCES := $(shell find crates -type f) Cargo.toml $(wildcard Cargo.lock) pyproject.toml
@@ -36,7 +38,7 @@ test-rust: ## run the Rust tests and the examples in the Rust documentation
 	cargo test --workspace
 
 test-python: $(NATIVE) $(TORCH) ## run the Python tests
-	$(PY) -m pytest tests
+	$(PY) -m pytest tests -n $(TEST_PROCESSES) --dist loadfile
 
 check: $(NATIVE) ## format, lints, layering, sizes and types, cheapest first
 	cargo metadata --locked --format-version 1 > target/metadata.json
