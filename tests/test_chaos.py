@@ -1,4 +1,4 @@
-"""The program that disturbs runs: a small plan, played as `make chaos` plays a large one."""
+"""The program that disturbs runs: every kind of fault once, played as `make chaos` plays hundreds."""
 
 import os
 import subprocess
@@ -8,19 +8,36 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parents[1] / "target" / "debug" / "grampus-chaos"
+LOCAL = ["kill", "stop", "pause", "double-kill", "kill-in-recovery", "driver-kill", "disk-full"]
+NETWORK = ["partition", "delay", "packet-loss"]
+LONG = 240
 
 
-@pytest.mark.timeout(180)
-def test_a_killed_and_a_stopped_worker_break_no_promise():
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("kinds", [LOCAL, NETWORK], ids=["local", "network"])
+def test_every_kind_of_fault_breaks_no_promise(kinds):
     assert PROGRAM.exists(), "grampus-chaos is not built: run `make test`, or `cargo build --workspace`"
-    arguments = ["--faults", "2", "--per-run", "2", "--kinds", "kill,stop", "--python", sys.executable]
+    count = str(len(kinds))
+    arguments = [
+        "--faults",
+        count,
+        "--per-run",
+        count,
+        "--kinds",
+        ",".join(kinds),
+        "--python",
+        sys.executable,
+    ]
     # The driver is to find the very package that is tested here.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     played = subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, timeout=170, env=environment, check=False
+        [PROGRAM, *arguments], capture_output=True, text=True, timeout=LONG - 10, env=environment, check=False
     )
-    assert played.returncode == 0, f"{played.stdout}\n{played.stderr}"
+    told = f"{played.stdout}\n{played.stderr}"
+    if "left out" in played.stdout and not os.environ.get("GRAMPUS_REQUIRE_NETNS"):
+        pytest.skip(f"not all faults can be made here: {told}")
+    assert played.returncode == 0, told
     words = {line.split()[0]: line.split()[1] for line in played.stdout.splitlines() if line.split()}
-    assert (words["kill"], words["stop"]) == ("1", "1")
+    assert {kind: words.get(kind) for kind in kinds} == dict.fromkeys(kinds, "1"), told
     assert "weights and history equal to the undisturbed run: 1 of 1 runs" in played.stdout
     assert "promises broken: 0" in played.stdout
