@@ -65,6 +65,24 @@ def test_one_worker_becomes_four(tmp_path, cluster):
     assert resizes.workers[-1] == 4
 
 
+class Counts(gp.callbacks.Callback):
+    """Has nothing before a run begins."""
+
+    def on_run_begin(self, run):
+        self.epochs = []
+
+    def on_epoch_end(self, run):
+        self.epochs.append(run.epoch)
+
+
+def test_callbacks_go_on_when_a_run_of_one_worker_grows(tmp_path, cluster):
+    cluster.resize(1)
+    resizes, counts = Resizes(cluster, [2]), Counts()
+    trained(tmp_path, None, [resizes, counts])
+    assert resizes.workers == [1, 2]
+    assert counts.epochs == [1, 2, 3, 4, 5, 6]
+
+
 def test_more_workers_than_lanes_are_of_no_use(tmp_path, cluster):
     resizes = Resizes(cluster, [6])
     trained(tmp_path, None, [resizes])

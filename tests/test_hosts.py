@@ -194,20 +194,24 @@ def test_a_cluster_over_a_command_template_runs_functions_on_every_host(hosts, s
         print(json.dumps(cluster.run(place)))
         data = bytes(range(256)) * 40_000
         assert cluster.run(lambda: data) == [data] * 4
+        cluster.resize(6)
+        print(json.dumps(cluster.run(place)))
         cluster.stop()
     """,
         )
     )
     code, out, said = finish(start(hosts[0], sys.executable, driver, home=tmp_path))
     assert code == 0, said
-    places = json.loads(out.splitlines()[-1])
-    assert places == [
+    few, many = (json.loads(line) for line in out.splitlines() if line.startswith("[["))
+    assert few == [
         [0, 0, "0", "10.77.0.2/24"],
         [1, 1, "0", "10.77.0.2/24"],
         [2, 0, "1", "10.77.0.3/24"],
         [3, 1, "1", "10.77.0.3/24"],
     ]
-    assert sorted(out.splitlines()[:4]) == [f"[rank {rank}] hello" for rank in range(4)]
+    assert [place[3] for place in many[4:]] == ["10.77.0.2/24", "10.77.0.3/24"]
+    hellos = [line for line in out.splitlines() if "hello" in line]
+    assert sorted(hellos) == sorted(f"[rank {rank}] hello" for rank in [*range(4), *range(6)])
 
 
 def test_a_host_that_is_cut_off_is_named_and_its_processes_end(hosts, script, tmp_path):
@@ -240,6 +244,53 @@ def test_a_host_that_is_cut_off_is_named_and_its_processes_end(hosts, script, tm
     code, out, said = finish(process)
     assert (code, out.strip()) == (0, "True True True"), said
     assert time.monotonic() - cut < 2 * SILENCE + SLACK
+
+
+@pytest.mark.timeout(120)
+def test_a_host_whose_supervisor_dies_is_lost_and_comes_back(hosts, script, tmp_path):
+    driver = script(
+        ssh_driver(
+            hosts,
+            """
+        import torch
+        from torch import nn
+
+        gp.init(cluster=cluster)
+        x = torch.randn(96, 3, generator=torch.Generator().manual_seed(0))
+        supervisor = cluster.run(os.getppid)[3]
+
+        class Slow(nn.Linear):
+            def forward(self, x):
+                time.sleep(0.02)
+                return super().forward(x)
+
+        class Kills(gp.callbacks.Logger):
+            workers = []
+            def event(self, event):
+                if event["kind"] == "recovered":
+                    self.workers.append(event["workers"])
+                if event["kind"] == "steps" and not self.workers and supervisor:
+                    os.kill(supervisor, signal.SIGKILL)
+
+        def trained(*loggers):
+            est = gp.Estimator.from_torch(
+                model=lambda config: Slow(3, 1), optimizer="adam", loss=nn.MSELoss(), seed=1, lanes=4
+            )
+            est.fit({"x": x, "y": x.sum(1, keepdim=True)}, 4, 8, callbacks=loggers)
+            return est.digest()
+
+        wanted = trained()
+        found = trained(Kills())
+        print(found == wanted, len(Kills.workers) > 0, len(set(cluster.run(os.getppid))))
+        gp.stop()
+    """,
+        )
+    )
+    # Torch leaves a cache in the temporary folder; ours must stay empty.
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    process = start(hosts[0], sys.executable, driver, home=tmp_path, **cache)
+    out, said = process.communicate(timeout=110)
+    assert (process.returncode, out.splitlines()[-1:]) == (0, ["True True 2"]), said
 
 
 def test_a_killed_driver_leaves_nothing_on_other_hosts(hosts, script, tmp_path):

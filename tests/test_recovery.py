@@ -17,6 +17,7 @@ from deadly_runs import ROWS, Deadly, KillsAll, Net, Slow, arrays, estimator, of
 from torch import nn
 
 import grampus as gp
+from grampus._training.recovery import Losses, Stuck
 from grampus.errors import CheckpointError
 
 runtime = one_cluster(workers=3, heartbeat_timeout=1.5)
@@ -444,6 +445,30 @@ def test_when_all_are_lost_the_last_checkpoint_is_taken(tmp_path, undisturbed, s
         with pytest.raises(gp.WorkerDied) as caught:
             est.fit(arrays(), **settings)
         assert "no worker is left that has the run, and it was not saved" in str(caught.value.__notes__)
+
+
+@pytest.mark.filterwarnings("ignore:the run goes on")
+def test_a_worker_that_is_lost_before_anything_was_trained_costs_nothing(tmp_path, undisturbed):
+    def make(config):
+        if "GRAMPUS_WORKER" in os.environ and Deadly(tmp_path)._first("made"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Net()
+
+    est = estimator(Deadly(tmp_path), model=make)
+    est.fit(arrays(), epochs=3, batch_size=12)
+    assert (tmp_path / "made").exists()
+    assert est.digest() == undisturbed[0]
+
+
+def test_workers_that_come_and_go_are_no_sign_of_a_run_that_is_stuck():
+    losses = Losses(most=None)
+    for lost in (False, True, False, True):
+        if lost:
+            losses.lose(gp.WorkerDied("rank 1 was killed", 1, "here", 17, 137))
+        losses.went_on(7)
+    losses.lose(gp.WorkerDied("rank 1 was killed", 1, "here", 17, 137))
+    with pytest.raises(Stuck, match="step 8 was begun 3 times"):
+        losses.went_on(7)
 
 
 class KillsOnce(nn.Module):

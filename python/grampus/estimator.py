@@ -257,7 +257,10 @@ class Estimator:
     def _from_checkpoint(self, job: Fit) -> Fit | None:
         """The job as it goes on from the newest checkpoint of its own, if it has written one."""
         found = None if job.saving is None else saved.latest(job.saving.url)[0]
-        return None if found is None else replace(job, losses=0, **self._beginning(found))
+        if found is None or found.meta["first"] != job.first:
+            # An earlier run has written it.
+            return None
+        return replace(job, losses=0, **self._beginning(found))
 
     def _beginning(self, found: saved.Saved | None) -> dict[str, Any]:
         """Where a run begins: where the last one ended, or at a checkpoint."""

@@ -177,6 +177,11 @@ class Watchdog:
             _exception.note(error, whole)
             return error
         path = Path(self._folder, _REPORT)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(whole)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(whole)
+        except OSError as full:
+            error = StepTimeout(f"{summary(ranks, silent)}; {advice} (no report could be written: {full})")
+            _exception.note(error, whole)
+            return error
         return StepTimeout(f"{summary(ranks, silent)}. stacks of all ranks: {path}; {advice}")

@@ -51,12 +51,21 @@ class Losses:
     hears: Callable[[str], None] | None = None
     lost: list[Exception] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    # How many there were when the run went on last, and whether any step was told of.
+    counted: int = 0
+    has_trained: bool = False
+    # Whether the run was saved when it was asked to end.
+    saved: bool = False
     # Workers that were told to go, and how many of them are made good.
     preempted: int = 0
     most_preempted: int | None = None
 
     def went_on(self, step: int) -> None:
         """The run went on from this step; raise `Stuck` where it never comes any further."""
+        if len(self.lost) == self.counted:
+            # Not after a loss: a worker had to go, or another came.
+            return
+        self.counted = len(self.lost)
         self.steps.append(step)
         again = self.steps[-_SAME_STEP:]
         if len(again) == _SAME_STEP and len(set(again)) == 1:
@@ -111,12 +120,14 @@ def train(
     if job.spec.backend != "grampus":
         # Other libraries do not outlive a loss.
         return call(job, None)
+    beginning, begun = job, 0
     with stopping() as wish:
         while True:
             try:
                 return call(job, wish)
             except Yielded:
-                if wish.stop:
+                # Where it ended for another reason, nobody has saved it: it does one more step first.
+                if wish.stop and (losses.saved or job.saving is None):
                     raise SystemExit(_TOLD_TO_END) from None
             except _LOST as lost:
                 _judge(lost, losses)
@@ -124,6 +135,10 @@ def train(
                 raise _noted(losses.lost[-1], str(stuck)) from None
             except NothingKept as error:
                 saved = from_checkpoint(job)
+                begun += 1
+                if saved is None and not losses.has_trained and begun <= _SAME_STEP:
+                    # Nothing was trained yet, and so nothing is lost.
+                    saved = beginning
                 if saved is None:
                     first = losses.lost[-1] if losses.lost else error
                     raise _noted(first, f"{error}, and it was not saved: pass checkpoint=") from None

@@ -70,7 +70,8 @@ class Store:
         self._job = job
         self._saving = job.saving
         self._store = _native.CheckpointStore(job.saving.url)
-        self._written: set[str] = set()
+        # A run that goes on after a loss may have saved the step at which it stands.
+        self._written = {entry[0] for entry in self._store.list()} if job.losses else set()
         # A place that never took anything is a mistake, one that takes nothing more may be full.
         self._worked = job.saved is not None
         best = None if job.saved is None else job.saved.get("best")

@@ -70,6 +70,10 @@ class Show:
             self.losses.went_on(event["step"])
         elif event["kind"] == "preempted":
             self._preempted(event["ranks"])
+        elif event["kind"] == "steps":
+            self.losses.has_trained = True
+        elif event["kind"] == "saved":
+            self.losses.saved = True
         self._listeners.event(event)
 
     def __exit__(

@@ -150,10 +150,12 @@ class Watcher:
 
     def fails(self, at: str, error: BaseException) -> None:
         """Keep what was committed where another worker is to blame: the run may go on without it."""
-        if isinstance(error, Yielded):
-            self._yields(at)
-        if isinstance(error, _BLAMES_OTHERS) and self._model.roll_back():
-            self.keep(at)
+        try:
+            if isinstance(error, Yielded):
+                self._yields(at)
+        finally:
+            if isinstance(error, _BLAMES_OTHERS) and self._model.roll_back():
+                self.keep(at)
 
     def keep(self, at: str) -> None:
         """Keep the run as it stands, for the case that it has to go on without another worker."""
@@ -163,7 +165,7 @@ class Watcher:
                 state=self._take(self._model),
                 meta=self._meta(json.loads(at)),
                 meters=self._tally.states(self._model.meters),
-                callbacks=self._callbacks_now,
+                callbacks=self._callbacks_now if self._group.size > 1 else _attributes(self.callbacks),
                 begun=dict(self._model.repeated.losses),
             )
         )
@@ -180,6 +182,7 @@ class Watcher:
             self.save(at, "the driver ends")
             if self._store is not None:
                 self._store.wait()
+            self._tell(kind="saved")
 
     def close(self) -> None:
         """End what goes on in the background."""
@@ -207,12 +210,13 @@ class Watcher:
         run.epoch, run.step, run.loss = epoch, step, loss
         if self._asks_at_steps:
             self._call("on_step_end")
-            reason = self._agreed()[1]
-            if reason is not None:
-                return reason
+            return self._agreed()[1]
+        return None
+
+    def may_yield(self, step: int) -> None:
+        """End the run after this step, to go on later, where any worker or the driver wants that."""
         if self._model.stops:
             raise Yielded(f"the run was asked to end after step {step}")
-        return None
 
     def validate(self, epoch: int) -> list[tuple[str, float]]:
         """Measure on the validation data; the values that go into the epoch's record."""

@@ -50,6 +50,7 @@ def fit(job: Fit) -> dict[str, Any]:
             "max_steps": job.max_steps,
             "end": _trigger(job.end),
             "save": None if job.saving is None else _trigger(job.saving.every),
+            "goes_on": job.losses > 0,
         }
         with (
             outliving(saves is not None),

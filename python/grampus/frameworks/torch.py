@@ -172,6 +172,8 @@ class Model:
         """Sum over all lanes, and apply the step."""
         loss, said, self.stops = self._gradients.finish()
         if self.tally.shares:
+            # The sum is there: what follows is this worker's own.
+            _native.enter("update")
             self._measure()
         self._buffers.finish(said)  # type: ignore[union-attr]
         _native.enter("update")

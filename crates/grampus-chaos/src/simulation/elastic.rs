@@ -17,6 +17,10 @@ impl Ledger {
         self.failed_starts.resize(self.most as usize, 0);
         self.empty.retain(|slot| *slot < size);
         match step.transition {
+            Transition::WaitsOn => {
+                self.stage.since = now;
+                self.stage.away = self.away;
+            }
             Transition::Grew => {
                 self.stage.since = now;
                 self.stage.away = self.away;

@@ -176,7 +176,7 @@ transitions! {
     Started, Joined, Formed, RefusedUnknown, RefusedFull, RefusedOver, Heard, Ignored,
     RankFinished, TaskSucceeded, RankFailedFirst, RankFailedLater, RankCancelled, FinishedStale,
     MemberLeaves, LinkBroke, MemberLost, MemberLostIdle, StartRetried, StartGivenUp, ProcessGone, TaskStarted,
-    TaskQueued, TaskRefused, PlaceLeft, PlaceTried, Grew, Shrank, SameSize, MemberLeft, GrowthAsked, YieldAsked, YieldIgnored, CancelStarted, CancelQueued, CancelIgnored, StopStarted, StopIgnored,
+    TaskQueued, TaskRefused, PlaceLeft, PlaceTried, WaitsOn, Grew, Shrank, SameSize, MemberLeft, GrowthAsked, YieldAsked, YieldIgnored, CancelStarted, CancelQueued, CancelIgnored, StopStarted, StopIgnored,
     RanksLeave, LeaveTooLate, Stopped, Idle, Paused, Silent, ExitUnreported, JoinTooLate, CancelTooLate, StopTooLate,
 }
 
@@ -200,6 +200,7 @@ impl Transition {
                 | YieldIgnored
                 | StopIgnored
                 | SameSize
+                | WaitsOn
                 | Idle
         )
     }

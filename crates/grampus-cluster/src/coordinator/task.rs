@@ -214,7 +214,8 @@ fn ended_as_told(now: Time, state: &mut State, rank: Rank, actions: &mut Vec<Act
 /// A rank of the running task failed: end the others, or let them end, and resolve once none is left.
 pub(super) fn rank_failed(now: Time, state: &mut State, failed: Failed, actions: &mut Vec<Action>) {
     let rank = failed.what.rank;
-    let lost = failed.what.failure.is_loss() || failed.what.failure.is_consequence();
+    let is_loss = failed.what.failure.is_loss();
+    let lost = is_loss || failed.what.failure.is_consequence();
     if let Some(active) = &mut state.active {
         active.failures.push(failed);
         if planted(state, Bug::ResolveTwice) {
@@ -227,13 +228,16 @@ pub(super) fn rank_failed(now: Time, state: &mut State, failed: Failed, actions:
             state.phase = Phase::Leaving {
                 until: leaving_deadline(now, state),
             };
-            tell_of_loss(state, rank, actions);
         }
-        Phase::Leaving { .. } if lost => tell_of_loss(state, rank, actions),
+        Phase::Leaving { .. } if lost => {}
         Phase::Running | Phase::Leaving { .. } => {
             cancel_pending(now, state, &format!("rank {rank} failed"), actions);
         }
         _ => {}
+    }
+    // Whoever has only ended its part has done all that the others need of it.
+    if is_loss && matches!(state.phase, Phase::Leaving { .. }) {
+        tell_of_loss(state, rank, actions);
     }
     settle(now, state, actions);
 }

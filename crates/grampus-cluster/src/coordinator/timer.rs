@@ -65,6 +65,11 @@ fn phase_expired(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Opt
         Phase::Forming { regroup, .. } if now >= regroup && state.waits_for_more() => {
             elastic::form_if_possible(now, state, actions)
         }
+        Phase::Forming { until, .. } if now >= until && nobody_waits(state) => {
+            state.phase = membership::forming(now, state);
+            let why = "a place is empty, and nothing waits for it".to_owned();
+            Some((Transition::WaitsOn, why))
+        }
         Phase::Forming { until, .. } if now >= until => {
             let why = membership::too_few(state);
             task::give_up(now, state, why.clone(), actions);
@@ -75,6 +80,12 @@ fn phase_expired(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Opt
         Phase::Stopping { until, killed } if now >= until => Some(end_all(now, state, killed, actions)),
         _ => None,
     }
+}
+
+/// Places are empty that the last task did without, and there is no other.
+fn nobody_waits(state: &State) -> bool {
+    let enough = state.least.is_some_and(|least| state.ranks_in() >= least);
+    enough && state.queue.is_empty() && !planted(state, Bug::FormForEver)
 }
 
 /// Ranks that did not end when told to are ended with their processes. That is no failure of theirs; a link

@@ -219,6 +219,7 @@ impl Core {
                 let lines = self.lines.push(rank, stream, &bytes);
                 self.board.add_lines(lines);
             }
+            LaunchEvent::HostLost { why } => self.board.add_note(why),
             LaunchEvent::Broken { why } => drop(self.feed(Input::Stop { why })),
         }
     }

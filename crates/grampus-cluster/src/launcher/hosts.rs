@@ -44,10 +44,14 @@ pub struct HostPlan {
 struct Shared {
     /// Process of every worker that runs there.
     processes: BTreeMap<WorkerId, u32>,
+    /// Workers that it was told to start and of whose end nothing was heard.
+    ordered: BTreeSet<WorkerId>,
     /// Its supervisor takes orders. Until then it imports modules, and has started nobody.
     ready: bool,
     /// The end was asked for: it is not a failure.
     closing: bool,
+    /// Its supervisor is gone.
+    ended: bool,
 }
 
 struct Host {
@@ -80,7 +84,7 @@ impl Hosts {
         };
         for plan in plans {
             let name = plan.name.clone();
-            let host = start_host(plan, Arc::clone(&sink)).map_err(|error| {
+            let host = start_host(plan, Arc::clone(&sink), false).map_err(|error| {
                 io::Error::new(
                     error.kind(),
                     format!("cannot start the supervisor of {name}: {error}"),
@@ -105,10 +109,21 @@ impl Hosts {
         }
     }
 
-    /// On which host a slot lives. Those that the job has got since it began go round the hosts.
+    /// On which host a slot lives. Those that the job has got since it began go round the hosts that have workers.
     fn home_of(&self, slot: u32) -> usize {
-        let planned = self.hosts.iter().position(|host| host.plan.slots.contains(&slot));
-        planned.unwrap_or(slot as usize % self.hosts.len().max(1))
+        let mut hosts = self.hosts.iter();
+        let planned = hosts.position(|host| host.plan.slots.contains(&slot));
+        planned.unwrap_or_else(|| {
+            let hosts = self.hosts.iter().enumerate();
+            let homes: Vec<usize> = hosts
+                .filter(|(_, host)| !host.plan.slots.is_empty())
+                .map(|(number, _)| number)
+                .collect();
+            homes
+                .get(slot as usize % homes.len().max(1))
+                .copied()
+                .unwrap_or(0)
+        })
     }
 
     /// Asks a process and its process group to end, with a signal.
@@ -123,10 +138,31 @@ impl Hosts {
     pub fn launch_program(&mut self, launch: Launch) {
         let worker = launch.worker;
         let home = self.home_of(launch.slot);
-        if let Some(host) = self.hosts.get_mut(home) {
-            host.workers.insert(worker);
+        if let Err(error) = self.expect(home, worker) {
+            let why = format!("its host cannot be reached: {error}");
+            (self.sink)(LaunchEvent::NotStarted { worker, why });
+            return;
         }
         self.order(|host| host.workers.contains(&worker), Order::Start(launch));
+    }
+
+    /// A host is about to get a worker; where its supervisor is gone, it gets another one first.
+    fn expect(&mut self, home: usize, worker: WorkerId) -> io::Result<()> {
+        let Some(host) = self.hosts.get_mut(home) else {
+            return Ok(());
+        };
+        let is_there = |host: &Host| {
+            let mut shared = lock(&host.shared);
+            !shared.ended && shared.ordered.insert(worker)
+        };
+        if !is_there(host) {
+            let workers = std::mem::take(&mut host.workers);
+            *host = start_host(host.plan.clone(), Arc::clone(&self.sink), true)?;
+            host.workers = workers;
+            is_there(host);
+        }
+        host.workers.insert(worker);
+        Ok(())
     }
 }
 
@@ -192,7 +228,8 @@ fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn start_host(plan: HostPlan, sink: Sink) -> io::Result<Host> {
+/// Starts a supervisor; `again` where there was another one before.
+fn start_host(plan: HostPlan, sink: Sink, again: bool) -> io::Result<Host> {
     let (program, arguments) = plan.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -223,6 +260,7 @@ fn start_host(plan: HostPlan, sink: Sink) -> io::Result<Host> {
         plan: plan.clone(),
         shared: Arc::clone(&shared),
         sink,
+        again,
     };
     let reader = spawn("grampus-reports", move || link.run(child, stdout, words))?;
     Ok(Host {
@@ -295,6 +333,7 @@ struct HostLink {
     plan: HostPlan,
     shared: Arc<Mutex<Shared>>,
     sink: Sink,
+    again: bool,
 }
 
 impl HostLink {
@@ -345,17 +384,24 @@ impl HostLink {
         let mut shared = lock(&self.shared);
         match event {
             LaunchEvent::Started { worker, pid } => drop(shared.processes.insert(*worker, *pid)),
-            LaunchEvent::Exited { worker, .. } => drop(shared.processes.remove(worker)),
+            LaunchEvent::Exited { worker, .. } | LaunchEvent::NotStarted { worker, .. } => {
+                shared.processes.remove(worker);
+                shared.ordered.remove(worker);
+            }
             _ => {}
         }
     }
 
-    /// The supervisor is gone. If it could not clean up, its workers' process groups are ended from here.
+    /// The supervisor is gone. If it could not clean up, its workers' process groups are ended from here. Another host that
+    /// has worked before may do so again: its workers are lost, and the job is not.
     fn end(&self, broken: Option<String>, status: io::Result<ExitStatus>, words: &str) {
         let mut shared = lock(&self.shared);
         let left = std::mem::take(&mut shared.processes);
-        let closing = shared.closing;
+        let ordered = std::mem::take(&mut shared.ordered);
+        let (closing, ready) = (shared.closing, shared.ready);
+        shared.ended = true;
         drop(shared);
+        let expendable = self.plan.configure.driver.is_none() && (ready || self.again);
         if self.plan.configure.driver.is_some() {
             left.values().for_each(|process| kill_group(*process));
         }
@@ -368,7 +414,16 @@ impl HostLink {
             if !words.is_empty() {
                 why = format!("{why}\nits last words:\n{words}");
             }
-            (self.sink)(LaunchEvent::Broken { why });
+            if expendable {
+                let never = ordered.iter().filter(|worker| !left.contains_key(worker));
+                never.for_each(|worker| {
+                    let (worker, why) = (*worker, why.clone());
+                    (self.sink)(LaunchEvent::NotStarted { worker, why });
+                });
+                (self.sink)(LaunchEvent::HostLost { why });
+            } else {
+                (self.sink)(LaunchEvent::Broken { why });
+            }
         }
         for worker in left.into_keys() {
             (self.sink)(LaunchEvent::Exited {

@@ -71,6 +71,11 @@ pub enum LaunchEvent {
         /// Which task.
         task: TaskId,
     },
+    /// A host is lost, and with it its workers, whose ends are told apart from this.
+    HostLost {
+        /// What happened.
+        why: String,
+    },
     /// The launcher itself cannot go on; the job cannot either.
     Broken {
         /// What happened, and what to do.

@@ -223,7 +223,7 @@ impl Ranks {
             } => {
                 self.gone(worker, Some(Failure::Exited { exit, log_tail }));
             }
-            LaunchEvent::Broken { why } => {
+            LaunchEvent::Broken { why } | LaunchEvent::HostLost { why } => {
                 if let Some(stopper) = &self.stopper {
                     stopper(&why);
                 }

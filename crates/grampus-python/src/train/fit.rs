@@ -141,6 +141,11 @@ impl Watcher for Duck<'_> {
         self.0.call_method1(name, arguments)?.extract()
     }
 
+    fn may_yield(&mut self, at: &Position) -> PyResult<()> {
+        let name = intern!(self.0.py(), "may_yield");
+        self.0.call_method1(name, (at.step,)).map(drop)
+    }
+
     fn validate(&mut self, at: &Position, record: &mut Record) -> PyResult<()> {
         let name = intern!(self.0.py(), "validate");
         let values: Vec<(String, f64)> = self.0.call_method1(name, (at.epoch,))?.extract()?;

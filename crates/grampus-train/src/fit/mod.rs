@@ -94,6 +94,9 @@ pub struct Settings {
     pub end: Option<Trigger>,
     /// When the run is saved.
     pub save: Option<Trigger>,
+    /// The run was under way before, in this very position: whatever ended it there may have kept it from being saved.
+    #[serde(default)]
+    pub goes_on: bool,
 }
 
 /// Reads batches. All workers' feeds give equally many.
@@ -149,6 +152,11 @@ pub trait Watcher {
 
     /// A step is done; a reason ends the run.
     fn step_ends(&mut self, at: &Position, loss: f64) -> Result<Option<String>, Self::Error>;
+
+    /// A step is done, and saved where it is to be: the last chance to end the run here by an error, to go on later.
+    fn may_yield(&mut self, _at: &Position) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Validates; the names and values are added to the record. The first is the score.
     fn validate(&mut self, at: &Position, record: &mut Record) -> Result<(), Self::Error>;

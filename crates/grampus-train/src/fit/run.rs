@@ -44,6 +44,10 @@ pub fn fit<B, E>(
         reported: clock.now(),
     };
     let ended = run.all();
+    if ended.is_err() && !run.losses.is_empty() {
+        // Whoever goes on from here will not tell of these steps again; what ended the run is the error.
+        let _ = run.report(clock.now());
+    }
     *at = run.at;
     run.enter(Phase::End);
     ended.map(|reason| Outcome { at: *at, reason })
@@ -76,6 +80,10 @@ impl<B, E> Run<'_, B, E> {
 
     /// All epochs; the reason why there are no more.
     fn all(&mut self) -> Result<String, E> {
+        if self.settings.goes_on && self.has_begun() && !self.epoch_is_to_end()? {
+            let is_over = self.is_over().is_some();
+            self.save(&self.standing(), is_over)?;
+        }
         loop {
             // All steps of an epoch may be done, and its end not: a run that goes on from there has that to do.
             if !self.epoch_is_to_end()?
@@ -103,18 +111,27 @@ impl<B, E> Run<'_, B, E> {
         {
             return Some(format!("{most} {} done", counted(most, "epoch")));
         }
-        // A run may go on from a checkpoint at which it was over already; one that begins is not over because of the last.
-        let resumed = self.at.step > first.step;
-        let done = trigger::Progress {
-            epoch: self.at.epoch,
-            step: self.at.step,
-            epoch_end: resumed && self.at.step_in_epoch == 0,
-            loss: self.at.loss.filter(|_| resumed),
-            score: self.at.score.filter(|_| resumed),
-        };
         let end = self.settings.end.as_ref();
         self.steps_are_over()
-            .or_else(|| end.and_then(|end| end.fires(&done)))
+            .or_else(|| end.and_then(|end| end.fires(&self.standing())))
+    }
+
+    /// Whether any step of this run is done.
+    fn has_begun(&self) -> bool {
+        self.at.step > self.settings.first.step
+    }
+
+    /// What is done, for triggers. A run may go on from a checkpoint at which it was over already; one that begins is not
+    /// over because of the last.
+    fn standing(&self) -> trigger::Progress {
+        let begun = self.has_begun();
+        trigger::Progress {
+            epoch: self.at.epoch,
+            step: self.at.step,
+            epoch_end: begun && self.at.step_in_epoch == 0,
+            loss: self.at.loss.filter(|_| begun),
+            score: self.at.score.filter(|_| begun),
+        }
     }
 
     fn steps_are_over(&self) -> Option<String> {
@@ -217,6 +234,7 @@ impl<B, E> Run<'_, B, E> {
         if reason.is_some() {
             self.report(now)?;
         }
+        self.watcher.may_yield(&self.at)?;
         Ok(reason)
     }
 

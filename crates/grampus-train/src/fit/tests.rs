@@ -146,6 +146,7 @@ fn settings() -> Settings {
         epochs: Some(1),
         max_steps: None,
         end: None,
+        goes_on: false,
         save: None,
     }
 }
@@ -494,4 +495,22 @@ fn a_batch_without_rows_is_not_the_end_where_others_come() {
     assert_eq!((at.epoch, at.step), (1, 2));
     assert_eq!(watcher.records[0].get("samples"), Some(8.0));
     assert_eq!(watcher.records[0].get("steps"), Some(4.0));
+}
+
+#[test]
+fn a_run_that_went_on_where_it_was_over_is_saved_all_the_same() {
+    let over = Position {
+        epoch: 1,
+        step: 3,
+        ..Position::default()
+    };
+    let saved = |goes_on: bool| {
+        let settings = Settings {
+            save: Some(Trigger::from_json(r#"{"kind": "every_epoch"}"#).unwrap()),
+            goes_on,
+            ..settings()
+        };
+        run(&settings, over, None, true).watcher.saved.len()
+    };
+    assert_eq!((saved(true), saved(false)), (1, 0));
 }
