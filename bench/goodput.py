@@ -7,6 +7,7 @@ without kills.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from harness import version
 from ranks import show_machine
-from train import DATA, workload
+from train import DATA, check_data, workload
 from turns import Contender, script, torchrun
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "contenders"))
@@ -87,7 +88,9 @@ def rate(contender: Contender, folder: Path, interval: float | None, options: ar
             time.sleep(0.05)
         return (trained(folder) - before) / (time.monotonic() - began)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        # Whoever has ended by itself is told of as an error.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
@@ -108,6 +111,7 @@ def main() -> int:
     parser.add_argument("--data", default=DATA, metavar="DIR", help=f"Fashion-MNIST's files ({DATA})")
     options = parser.parse_args()
     options.data = str(Path(options.data).absolute())
+    check_data(parser, options.data)
     show_machine()
     versions = ", ".join(f"{name} {version(name)}" for name in ("grampus", "torch"))
     print(f"{versions}; windows of {options.seconds:g} s, seed {options.seed}")

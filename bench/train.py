@@ -133,6 +133,11 @@ def cold(options: argparse.Namespace) -> dict[str, Sequence[Sample]]:
     return samples
 
 
+def check_data(parser: argparse.ArgumentParser, folder: str) -> None:
+    if not list(Path(folder).glob("train-images-idx3-ubyte*")):
+        parser.error(f"{folder} holds no train-images-idx3-ubyte: apt-get install dataset-fashion-mnist")
+
+
 def save(options: argparse.Namespace, results: dict) -> None:
     """Append one line, so that a later run can be laid beside this one."""
     path = HERE / "results" / "train.jsonl"
@@ -158,10 +163,7 @@ def main() -> int:
     options = parser.parse_args()
     if min(options.procs, options.rounds) < 1 or options.epochs < 2:
         parser.error("--procs and --rounds must be at least 1, --epochs at least 2: the first is not counted")
-    if not list(Path(options.data).glob("train-images-idx3-ubyte*")):
-        parser.error(
-            f"{options.data} holds no train-images-idx3-ubyte: apt-get install dataset-fashion-mnist"
-        )
+    check_data(parser, options.data)
     show_machine()
     print(", ".join(f"{name} {version(name)}" for name in PACKAGES if version(name)))
     print(f"LeNet on {options.rows:,} rows of Fashion-MNIST, median of {options.rounds} rounds")

@@ -40,7 +40,7 @@ def leaving_nothing(monkeypatch):
     # As in a fresh process: no cluster was ever started or stopped.
     monkeypatch.setattr(session, "_session", session._Session())
     # Torch, which other tests have imported here, would make every start take seconds.
-    monkeypatch.setattr(cluster, "_WORTH_PRELOADING", (("numpy",),))
+    monkeypatch.setattr(cluster, "_WORTH_PRELOADING", ("numpy",))
     memory, descriptors = shared_memory(), open_descriptors()
     yield folder
     gp.stop()

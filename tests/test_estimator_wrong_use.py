@@ -406,9 +406,7 @@ def test_numbers_that_make_no_sense(name, value, error):
 
 
 def test_more_workers_than_the_cluster_has():
-    words = (
-        r"workers=4 were asked for, the cluster has 3: call grampus.stop\(\) and grampus.init\(workers=4\)"
-    )
+    words = r"workers=4 were asked for, the cluster has 3: call `resize\(4\)` of the cluster"
     refused(ValueError, words, lambda: estimator(workers=4).fit(DATA))
 
 

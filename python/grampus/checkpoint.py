@@ -49,12 +49,14 @@ class Checkpoint:
             raise ValueError(f'mode of Checkpoint must be "auto", "min" or "max", it is {mode!r}')
         if on_error not in ("warn", "raise"):
             raise ValueError(f'on_error of Checkpoint must be "warn" or "raise", it is {on_error!r}')
+        if not isinstance(on_driver_loss, bool):
+            raise TypeError(f"on_driver_loss of Checkpoint must be True or False, it is {on_driver_loss!r}")
         self.path = None if path is None else os.fspath(path)
         self.every = every
         self.keep = keep
         self.best = best
         self.on_error = on_error
-        self.on_driver_loss = bool(on_driver_loss)
+        self.on_driver_loss = on_driver_loss
         self.mode = better_way(best) if mode == "auto" and best is not None else mode
 
     def __repr__(self) -> str:

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
     from grampus._wish import Wish
 
-# Modules that take long to import and start no thread: worth importing once, where the driver has the first
-# of each. The first optimizer imports torch's compiler: a worker that replaces another has no time for it.
-_WORTH_PRELOADING = (("numpy",), ("torch", "torch._dynamo"))
+# Modules that take long to import and start no thread: worth importing once, where the driver has them.
+_WORTH_PRELOADING = ("numpy", "torch")
+# What they import later, when it takes longest: torch its compiler with the first optimizer. A worker that
+# replaces another has no time for that.
+_COMPANIONS = {"torch": "torch._dynamo"}
 # What the other side counts with.
 _MOST = 2**31 - 1
 # A year: a timeout is no timeout beyond it.
@@ -359,8 +361,17 @@ def _search_path() -> list[str]:
     return [entry for entry in entries if entry.isprintable()]
 
 
+def with_companions(names: list[str]) -> list[str]:
+    """These modules, and what they would import when it takes longest.
+
+    >>> with_companions(["numpy", "torch"])
+    ['numpy', 'torch', 'torch._dynamo']
+    """
+    return [*names, *(_COMPANIONS[name] for name in names if name in _COMPANIONS)]
+
+
 def _preloaded() -> list[str]:
-    return [name for names in _WORTH_PRELOADING if names[0] in sys.modules for name in names]
+    return with_companions([name for name in _WORTH_PRELOADING if name in sys.modules])
 
 
 def _environment_threads() -> int:

@@ -33,6 +33,7 @@ from grampus._training.oversight import Crew, Oversight
 from grampus._training.recovery import Losses, allowed
 from grampus._training.show import Show, hear
 from grampus._wish import Wish
+from grampus.cluster import with_companions
 from grampus.history import History
 from grampus.shards import feeding
 from grampus.shards.batches import Rows
@@ -493,20 +494,14 @@ class Estimator:
         asked = self._params["workers"]
         cluster = session._session.own()
         if cluster is None or not cluster.is_running():
-            cluster = session.init(asked, preload=self._framework_modules())
+            cluster = session.init(asked, preload=with_companions(["numpy", self._params["framework"]]))
             self._started = cluster
         if asked is not None and asked > cluster.workers:
             raise ValueError(
-                f"workers={asked} were asked for, the cluster has {cluster.workers}: call grampus.stop() and "
-                f"grampus.init(workers={asked})"
+                f"workers={asked} were asked for, the cluster has {cluster.workers}: call "
+                f"`resize({asked})` of the cluster"
             )
         return cluster, cluster.workers if asked is None else asked
-
-    def _framework_modules(self) -> list[str]:
-        # Torch imports its compiler, which takes seconds, when a process makes its first optimizer.
-        more = {"torch": ["torch._dynamo"]}
-        framework = self._params["framework"]
-        return ["numpy", framework, *more.get(framework, [])]
 
     def _framework(self) -> Any:
         return importlib.import_module(f"grampus.frameworks.{self._params['framework']}")

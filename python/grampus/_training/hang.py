@@ -59,7 +59,7 @@ class Where(NamedTuple):
     def frame(self) -> str | None:
         """What the main thread is in: file, line and function.
 
-        >>> stacks = 'Thread 0x7f (most recent call first):\\n  File "/home/me/data.py", line 12 in read\\n'
+        >>> stacks = 'Thread 0x7f (most recent call first):\\n  File "data.py", line 12 in read\\n'
         >>> Where("here", 7, "data", 4.0, 4.0, 0, 0, 0, None, "0x7f", stacks).frame()
         'data.py:12 in read'
         """

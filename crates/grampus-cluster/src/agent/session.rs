@@ -46,7 +46,8 @@ pub(super) fn run(
             let grace = Duration::from_millis(grace.load(Ordering::Relaxed));
             if !grace.is_zero() && session.lets_the_task_save() {
                 eprintln!("grampus: lost the coordinator: {why}; this worker saves the run and ends");
-                // Whoever is done with that finds no more work, and ends by itself.
+                // Whoever is done with that finds no more work, and ends by itself: the sleep ends with the process. If the
+                // main thread is gone already, nobody needs to be told.
                 let _ = session.work.send(Work::Lost { why: why.clone() });
                 tokio::time::sleep(grace).await;
             }

@@ -20,7 +20,8 @@
 //! - **CO-10** What runs ends through its own ranks, the user's cancel or the user's stop, never because a
 //!   place that it does not need cannot be filled.
 //! - **CO-11** Where the driver launches members, an empty place is filled at once, and given up after
-//!   `start_attempts` processes in a row ended before they joined, not earlier.
+//!   `start_attempts` processes in a row ended before they joined, not earlier; or left empty for a while, where
+//!   the newest task can do without it (CO-13).
 //! - **CO-12** The ranks of a patient task are not told to end because another was lost: they find out by themselves and
 //!   keep what they have, unless they take longer than `leave_within`, one fails by itself, or the user wants the end.
 //! - **CO-13** A generation lacks members only for an elastic task, one that can do with fewer ranks than it wants: it

@@ -141,6 +141,7 @@ impl Links {
     /// Asks all of them where a task stands; those that do not run it say nothing. The coordinator decides nothing by it.
     pub(super) fn inspect(&self, task: TaskId, idle_ms: u64) {
         for (_, outbox) in self.open.values() {
+            // Who cannot be told does not answer, and the report says so.
             let _ = outbox.send(&ToWorker::Inspect { task, idle_ms }, Payload::default());
         }
     }

@@ -278,6 +278,7 @@ impl Cluster {
 
     /// Gives the job more places, or fewer: members come and go, and elastic tasks regroup.
     pub fn resize(&self, size: u32) {
+        // If the driver's thread is gone, the job is over, as its board says.
         let _ = self.calls.send(Call::Resize { size });
     }
 

@@ -15,18 +15,39 @@ type Log = Rc<RefCell<Vec<String>>>;
 struct Rows {
     log: Log,
     clock: Rc<ManualClock>,
+    /// Of its batches.
+    sizes: Vec<u64>,
     left: Vec<u64>,
     total_known: bool,
+    /// It is known how many batches there are.
+    steps_known: bool,
+}
+
+impl Rows {
+    fn new(log: &Log, clock: &Rc<ManualClock>) -> Self {
+        Self {
+            log: Rc::clone(log),
+            clock: Rc::clone(clock),
+            sizes: vec![4, 4, 2],
+            left: Vec::new(),
+            total_known: true,
+            steps_known: false,
+        }
+    }
 }
 
 impl Feed for Rows {
     type Batch = u64;
     type Error = String;
 
+    fn steps(&mut self, _epoch: u64) -> Result<Option<u64>, String> {
+        Ok(self.steps_known.then_some(self.sizes.len() as u64))
+    }
+
     fn open(&mut self, epoch: u64, step: u64) -> Result<(), String> {
         self.log.borrow_mut().push(format!("open {epoch} at {step}"));
-        self.left = [2, 4, 4].iter().take(3 - step as usize).copied().collect();
-        if !self.total_known {
+        self.left = self.sizes.iter().skip(step as usize).rev().copied().collect();
+        if !self.total_known && !self.steps_known {
             self.left.insert(0, 0);
         }
         Ok(())
@@ -154,10 +175,8 @@ fn settings() -> Settings {
 fn run(settings: &Settings, at: Position, stop_at: Option<u64>, total_known: bool) -> Ran {
     let (log, clock) = (Log::default(), Rc::new(ManualClock::default()));
     let mut feed = Rows {
-        log: Rc::clone(&log),
-        clock: Rc::clone(&clock),
-        left: Vec::new(),
         total_known,
+        ..Rows::new(&log, &clock)
     };
     let mut model = Counts {
         log: Rc::clone(&log),
@@ -311,26 +330,6 @@ fn a_run_that_is_over_does_nothing_more() {
     assert_eq!(ran.outcome.at, done);
 }
 
-/// Rows of which it is known how many batches they make.
-struct Known(Rows);
-
-impl Feed for Known {
-    type Batch = u64;
-    type Error = String;
-
-    fn steps(&mut self, _epoch: u64) -> Result<Option<u64>, String> {
-        Ok(Some(3))
-    }
-
-    fn open(&mut self, epoch: u64, step: u64) -> Result<(), String> {
-        self.0.open(epoch, step)
-    }
-
-    fn next(&mut self) -> Result<Option<Batch<u64>>, String> {
-        self.0.next()
-    }
-}
-
 #[test]
 fn an_epoch_whose_steps_are_all_done_is_ended_though_they_were_the_last() {
     let ends = [
@@ -355,12 +354,10 @@ fn an_epoch_whose_steps_are_all_done_is_ended_though_they_were_the_last() {
             ..Position::default()
         };
         let (log, clock) = (Log::default(), Rc::new(ManualClock::default()));
-        let mut feed = Known(Rows {
-            log: Rc::clone(&log),
-            clock: Rc::clone(&clock),
-            left: Vec::new(),
-            total_known: true,
-        });
+        let mut feed = Rows {
+            steps_known: true,
+            ..Rows::new(&log, &clock)
+        };
         let mut model = Counts {
             log: Rc::clone(&log),
             clock: Rc::clone(&clock),
@@ -442,27 +439,6 @@ fn workers_ask_each_other_where_nobody_knows_the_size_of_a_batch() {
     assert_eq!(ran.watcher.records[0].get("samples"), Some(10.0));
 }
 
-/// A batch of which all rows are left out, before another and at the end.
-struct Holes(Rows);
-
-impl Feed for Holes {
-    type Batch = u64;
-    type Error = String;
-
-    fn steps(&mut self, _epoch: u64) -> Result<Option<u64>, String> {
-        Ok(Some(4))
-    }
-
-    fn open(&mut self, _epoch: u64, _step: u64) -> Result<(), String> {
-        self.0.left = vec![0, 4, 0, 4];
-        Ok(())
-    }
-
-    fn next(&mut self) -> Result<Option<Batch<u64>>, String> {
-        self.0.next()
-    }
-}
-
 #[test]
 fn a_batch_without_rows_is_not_the_end_where_others_come() {
     let clock = Rc::new(ManualClock::default());
@@ -473,12 +449,13 @@ fn a_batch_without_rows_is_not_the_end_where_others_come() {
         shares: Vec::new(),
         seeds: Vec::new(),
     };
-    let mut feed = Holes(Rows {
-        log,
-        clock: clock.clone(),
-        left: Vec::new(),
+    // All rows of a batch are left out, before another and at the end.
+    let mut feed = Rows {
+        sizes: vec![4, 0, 4, 0],
         total_known: false,
-    });
+        steps_known: true,
+        ..Rows::new(&log, &clock)
+    };
     let mut watcher = Looks::default();
     let mut at = Position::default();
     let here = Whereabouts::default();
