@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grampus import _native, _output, _threads, _worker
+from grampus import _native, _output, _programs, _threads, _worker
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -48,7 +48,8 @@ def _serve(supervisor: _native.Supervisor) -> None:
     # What a module printed must not wait in a buffer that every worker would inherit and write out.
     _output.flush()
     forks, why = _may_fork()
-    supervisor.ready(forks, "; ".join([why] * (not forks) + failed))
+    note = "; ".join([why] * (not forks) + failed)
+    supervisor.ready(forks, note, _programs.worker(sys.executable))
     # What is alive now is shared by all workers: moving it would copy its pages.
     gc.collect()
     gc.freeze()

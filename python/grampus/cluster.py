@@ -6,13 +6,13 @@ import importlib
 import operator
 import os
 import shlex
-import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grampus import _console, _native
+from grampus import _console, _native, _programs
 from grampus.errors import ClusterError, GrampusError, NotPicklable, WorkerDied, WorkerTraceback
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _MOST = 2**31 - 1
 # A year: a timeout is no timeout beyond it.
 _LONGEST = 365 * 24 * 3600
 # Everything of a cluster ends within this; longer means that the machine itself is in trouble.
-_STOP_WITHIN = 20.0
+STOP_WITHIN = 20.0
 
 
 class Cluster:
@@ -50,6 +50,8 @@ class Cluster:
         self._lock = threading.Lock()
         self.workers = workers
         self.hosts = hosts
+        # Where an engine has given each worker so many.
+        self.cores_per_worker: int | None = None
 
     @classmethod
     def local(
@@ -63,10 +65,9 @@ class Cluster:
         heartbeat_timeout: float = 3.0,
     ) -> Cluster:
         """Start workers on this machine; for the arguments see `grampus.init`."""
-        count = _native.host_cores() if workers is None else _whole(workers, "workers")
-        return cls._start(
-            count, [], None, threads, preload, log_dir, start_timeout, heartbeat_timeout, sys.executable
-        )
+        count = _native.host_cores() if workers is None else whole(workers, "workers")
+        settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
+        return cls(_started(count, settings, directory=str(Path.cwd()), sys_path=_search_path()), count)
 
     @classmethod
     def ssh(
@@ -97,62 +98,93 @@ class Cluster:
         """
         if not hosts:
             raise ClusterError("Cluster.ssh needs at least one host")
-        count = len(hosts) if workers is None else _whole(workers, "workers")
-        there = python or sys.executable
-        remote = shlex.join(_supervisor(there))
+        count = len(hosts) if workers is None else whole(workers, "workers")
+        remote = shlex.join(_programs.supervisor(python or sys.executable))
         commands = []
         for host in hosts:
             words = [
                 word.replace("{host}", host).replace("{command}", remote) for word in shlex.split(command)
             ]
             commands.append((host, words))
-        return cls._start(
-            count, commands, address, threads, preload, log_dir, start_timeout, heartbeat_timeout, there
-        )
+        settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
+        native = _started(count, settings, hosts=commands, address=address, sys_path=_search_path())
+        return cls(native, count, len(hosts))
 
     @classmethod
-    def _start(
+    def spark(
         cls,
-        count: int,
-        hosts: list[tuple[str, list[str]]],
-        address: str | None,
-        threads: int | None,
-        preload: Sequence[str] | None,
-        log_dir: str | os.PathLike[str] | None,
-        start_timeout: float,
-        heartbeat_timeout: float,
-        python: str,
+        session: Any = None,
+        workers: int | None = None,
+        *,
+        master: str | None = None,
+        cores_per_worker: int | None = None,
+        memory: str | None = None,
+        conf: dict[str, str] | None = None,
+        address: str | None = None,
+        port: int = 0,
+        threads: int | None = None,
+        preload: Sequence[str] | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+        start_timeout: float = 60.0,
+        heartbeat_timeout: float = 3.0,
     ) -> Cluster:
-        if os.environ.get("GRAMPUS_WORKER"):
-            raise ClusterError("a worker cannot start a cluster of its own: call grampus.run in the driver")
-        if threads is None:
-            threads = _environment_threads()
-        try:
-            native = _native.Cluster.start(
-                workers=count,
-                supervisor=_supervisor(sys.executable),
-                worker=_worker(python),
-                title=_title(),
-                hosts=hosts,
-                address=address,
-                threads=_whole(threads, "threads", least=0),
-                preload=_preloaded() if preload is None else _names(preload),
-                sys_path=_search_path(),
-                directory=None if hosts else str(Path.cwd()),
-                log_dir=None if log_dir is None else str(Path(log_dir).absolute()),
-                start_timeout=_seconds(start_timeout, "start_timeout"),
-                heartbeat_timeout=_seconds(heartbeat_timeout, "heartbeat_timeout", least=0.1),
-            )
-            try:
-                # The first call needs it; here it is imported while the supervisor starts.
-                importlib.import_module("cloudpickle")
-                native.wait_ready(start_timeout + 1)
-            except BaseException:
-                native.stop("it did not start", _STOP_WITHIN)
-                raise
-        except GrampusError as error:
-            raise ClusterError(str(error)) from None
-        return cls(native, count, max(1, len(hosts)))
+        """Workers on the executors of Spark, which hold slots only while they work.
+
+        Args:
+            session: of Spark, classic or Connect; by default the active one, or a new one.
+            workers: how many; by default one for each slot.
+            master: of a new session: `local[2]`, `local-cluster[2,1,1024]`, `spark://…`, or `sc://…` for
+                Connect.
+            cores_per_worker: by default `spark.task.cpus`.
+            memory: of each executor of a new session, such as "4g".
+            conf: settings of a new session.
+            address, port: of this machine as the executors reach it; by default `spark.driver.host` and any.
+            threads, preload, log_dir, start_timeout, heartbeat_timeout: see `grampus.init`.
+        """
+        from grampus.engine import EngineCluster
+        from grampus.launchers.spark import Spark, session_for
+
+        settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
+        cores = None if cores_per_worker is None else whole(cores_per_worker, "cores_per_worker")
+        count = None if workers is None else whole(workers, "workers")
+        launcher = Spark(
+            session_for(session, master, memory, conf), cores, address, whole(port, "port", least=0)
+        )
+        return EngineCluster(launcher, launcher.slots() if count is None else count, settings)
+
+    @classmethod
+    def ray(
+        cls,
+        workers: int | None = None,
+        *,
+        master: str | None = None,
+        cores_per_worker: int | None = None,
+        address: str | None = None,
+        port: int = 0,
+        threads: int | None = None,
+        preload: Sequence[str] | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+        start_timeout: float = 60.0,
+        heartbeat_timeout: float = 3.0,
+    ) -> Cluster:
+        """Workers on the nodes of Ray, which hold CPUs only while they work.
+
+        Args:
+            workers: how many; by default one for each CPU.
+            master: of a Ray cluster, `host:6379`; by default the one that this process is connected to, that
+                of `RAY_ADDRESS`, or a new one on this machine.
+            cores_per_worker: CPUs of each, by default 1.
+            address, port: of this machine as the nodes reach it; by default that of this node and any.
+            threads, preload, log_dir, start_timeout, heartbeat_timeout: see `grampus.init`.
+        """
+        from grampus.engine import EngineCluster
+        from grampus.launchers.ray import Ray
+
+        settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
+        cores = None if cores_per_worker is None else whole(cores_per_worker, "cores_per_worker")
+        count = None if workers is None else whole(workers, "workers")
+        launcher = Ray(master, cores, address, whole(port, "port", least=0))
+        return EngineCluster(launcher, launcher.slots() if count is None else count, settings)
 
     def is_running(self) -> bool:
         """Whether functions can be called."""
@@ -162,7 +194,12 @@ class Cluster:
         self, function: Callable[..., Any], *args: Any, workers: int | None = None, **kwargs: Any
     ) -> list[Any]:
         """Call a function on every worker at once; see `grampus.run`."""
-        return self._call(function, args, kwargs, workers)
+        with self.held():
+            return self._call(function, args, kwargs, workers)
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep the workers until this ends: they are kept anyway, unless they hold slots of an engine."""
+        return nullcontext()
 
     def _call(
         self,
@@ -189,7 +226,7 @@ class Cluster:
         `look` is called now and then while the call is under way, and may raise as `on_report` may.
         """
         native = self._running()
-        world = self.workers if workers is None else _whole(workers, "workers")
+        world = self.workers if workers is None else whole(workers, "workers")
         needed = world if least is None else min(least, world)
         if needed > self.workers:
             raise ClusterError(
@@ -277,7 +314,7 @@ class Cluster:
         ['hello', 'hello']
         """
         native = self._running()
-        self.workers = _whole(workers, "workers")
+        self.workers = whole(workers, "workers")
         native.resize(self.workers)
 
     def stop(self) -> None:
@@ -286,10 +323,10 @@ class Cluster:
             native, self._native = self._native, None
         if native is None or self._pid != os.getpid():
             return
-        ended = native.stop("stopped by the user", _STOP_WITHIN)
+        ended = native.stop("stopped by the user", STOP_WITHIN)
         _console.show(native.take_lines())
         if not ended:
-            raise ClusterError(f"the cluster did not end within {_STOP_WITHIN:.0f} s")
+            raise ClusterError(f"the cluster did not end within {STOP_WITHIN:.0f} s")
 
     def __enter__(self) -> Cluster:
         """Return the cluster itself."""
@@ -307,7 +344,83 @@ class Cluster:
         return f"<grampus.Cluster of {self.workers} workers, job {self._job}{stopped}>"
 
 
-def _whole(value: Any, name: str, least: int = 1) -> int:
+class Settings(NamedTuple):
+    """What all kinds of clusters can be told."""
+
+    threads: int
+    preload: list[str]
+    log_dir: str | None
+    start_timeout: float
+    heartbeat_timeout: float
+
+    @classmethod
+    def checked(
+        cls,
+        threads: int | None,
+        preload: Sequence[str] | None,
+        log_dir: str | os.PathLike[str] | None,
+        start_timeout: float,
+        heartbeat_timeout: float,
+    ) -> Settings:
+        """As the user gave them."""
+        return cls(
+            whole(_environment_threads() if threads is None else threads, "threads", least=0),
+            _preloaded() if preload is None else _names(preload),
+            None if log_dir is None else str(Path(log_dir).absolute()),
+            _seconds(start_timeout, "start_timeout"),
+            _seconds(heartbeat_timeout, "heartbeat_timeout", least=0.1),
+        )
+
+
+def _started(workers: int, settings: Settings, **where: Any) -> _native.Cluster:
+    """Workers that have joined; `where` says where they are, by default on this machine."""
+    native = begun(workers, settings, **where)
+    try:
+        # The first call needs it; here it is imported while the supervisor starts.
+        importlib.import_module("cloudpickle")
+        native.wait_ready(settings.start_timeout + 1)
+    except BaseException as error:
+        native.stop("it did not start", STOP_WITHIN)
+        if isinstance(error, GrampusError):
+            raise ClusterError(str(error)) from None
+        raise
+    return native
+
+
+def begun(
+    workers: int,
+    settings: Settings,
+    *,
+    hosts: Sequence[tuple[str, list[str]]] = (),
+    engine: str | None = None,
+    address: str | None = None,
+    bind: str | None = None,
+    port: int = 0,
+    sys_path: Sequence[str] = (),
+    directory: str | None = None,
+) -> _native.Cluster:
+    """Workers that are about to join."""
+    if os.environ.get("GRAMPUS_WORKER"):
+        raise ClusterError("a worker cannot start a cluster of its own: call grampus.run in the driver")
+    try:
+        return _native.Cluster.start(
+            workers=workers,
+            supervisor=_programs.supervisor(sys.executable),
+            title=_title(),
+            hosts=list(hosts),
+            engine=engine,
+            address=address,
+            bind=bind,
+            port=port,
+            sys_path=list(sys_path),
+            directory=directory,
+            **settings._asdict(),
+        )
+    except GrampusError as error:
+        raise ClusterError(str(error)) from None
+
+
+def whole(value: Any, name: str, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
@@ -333,26 +446,6 @@ def _names(preload: Sequence[str]) -> list[str]:
     if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
         raise TypeError(f"preload must be a list of names of modules, it is {preload!r}")
     return list(preload)
-
-
-def _bootstrap(module: str) -> str:
-    """Start a module of the very package that runs here, wherever the interpreter looks first."""
-    home = str(Path(__file__).resolve().parent.parent)
-    return f"import sys; sys.path[0] = {home!r}; from grampus.{module} import main; main()"
-
-
-def _supervisor(python: str) -> list[str]:
-    return [python, *_flags(), "-c", _bootstrap("_supervisor")]
-
-
-def _worker(python: str) -> list[str]:
-    return [python, *_flags(), "-c", _bootstrap("_worker")]
-
-
-def _flags() -> list[str]:
-    """The interpreter's own flags, as multiprocessing passes them on."""
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return flags
 
 
 def _search_path() -> list[str]:

@@ -231,7 +231,7 @@ class Estimator:
         folder = job.run = run_folder(self._params["model_dir"])
         attempts = ledger.attempts(folder) if audit else None
         cluster = self._cluster()[0]
-        with Show(loggers, folder, losses) as show:
+        with cluster.held(), Show(loggers, folder, losses) as show:
             crew = Crew(cluster, least, self._most(cluster, job.layout))
             oversight = Oversight(crew, show, job, policy, attempts)
             answers = recovery.train(job, oversight.call, losses, self._from_checkpoint)
@@ -341,7 +341,7 @@ class Estimator:
         layout = self._laid_out(cluster, workers)
         blocks = blocks_of(shards)
         size = -(-batch_size // layout.lanes)
-        with written.place_of(path) as folder:
+        with cluster.held(), written.place_of(path) as folder:
             job = Written(self._spec(), layout, self._state, blocks, rows.wanted, size, str(folder))
             ranks = self._most(cluster, layout)
 
@@ -365,7 +365,8 @@ class Estimator:
         job = Pass(self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols))
         ranks = self._most(cluster, layout)
         least = 1 if self._params["backend"] == "grampus" else None
-        return recovery.repeated(lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least))
+        with cluster.held():
+            return recovery.repeated(lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least))
 
     # The model
 
@@ -516,8 +517,11 @@ class Estimator:
             lanes = workers if lanes is None else lanes
             threads = self._params["threads_per_lane"]
             if threads is None:
-                hosts = cluster.hosts
-                threads = _native.threads_per_lane(_native.host_cores(), -(-lanes // hosts))
+                # Cores and lanes of a host, or of a worker where an engine counts its cores.
+                cores, homes = _native.host_cores(), cluster.hosts
+                if cluster.cores_per_worker is not None:
+                    cores, homes = cluster.cores_per_worker, workers
+                threads = _native.threads_per_lane(cores, -(-lanes // homes))
             self._layout = Layout(lanes, self._seed(), threads)
         backend = self._params["backend"]
         if backend != "grampus" and self._layout.lanes != workers:

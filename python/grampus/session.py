@@ -29,6 +29,7 @@ class _Session:
 
 
 _session = _Session()
+_KINDS = ("local", "spark", "ray")
 
 
 def init(
@@ -40,12 +41,13 @@ def init(
     log_dir: str | os.PathLike[str] | None = None,
     start_timeout: float = 60.0,
     heartbeat_timeout: float = 3.0,
+    **engine: Any,
 ) -> Cluster:
     """Start the workers of this process, or return those that run already with the same settings.
 
     Args:
         workers: how many; by default one for each core that this process may use.
-        cluster: "local", or a `Cluster` that was made by hand.
+        cluster: "local", "spark", "ray", or a `Cluster` that was made by hand.
         threads: of each worker; by default `OMP_NUM_THREADS` where it is set, otherwise the cores divided
             by the workers.
         preload: modules to import once, before the workers are forked; by default those of numpy and torch
@@ -53,6 +55,8 @@ def init(
         log_dir: a folder for a file of output per rank; by default they go when the cluster goes.
         start_timeout: seconds within which all workers must have joined.
         heartbeat_timeout: seconds after which a worker that gives no sign of life is given up.
+        engine: for Spark and Ray `master`, `cores_per_worker`, `address` and `port`, for Spark also
+            `session`, `memory` and `conf`: see `Cluster.spark` and `Cluster.ray`.
 
     >>> init(workers=2)                       # doctest: +ELLIPSIS
     <grampus.Cluster of 2 workers, job ...>
@@ -65,6 +69,7 @@ def init(
         "log_dir": log_dir,
         "start_timeout": start_timeout,
         "heartbeat_timeout": heartbeat_timeout,
+        **engine,
     }
     running = _session.own()
     if running is not None and running.is_running():
@@ -74,10 +79,15 @@ def init(
         if not cluster.is_running():
             raise ClusterError("the cluster was stopped or has ended: start another")
         made = cluster
-    elif cluster == "local":
-        made = Cluster.local(**settings)
+    elif cluster in _KINDS:
+        kind = getattr(Cluster, cluster)
+        unknown = sorted(engine.keys() - inspect.signature(kind).parameters.keys())
+        if unknown:
+            raise TypeError(f"init(cluster={cluster!r}) takes no {unknown[0]!r}")
+        made = kind(**settings)
     else:
-        raise ClusterError(f"unknown cluster {cluster!r}: use 'local' or a grampus.Cluster")
+        kinds = ", ".join(map(repr, _KINDS))
+        raise ClusterError(f"unknown cluster {cluster!r}: use one of {kinds}, or a grampus.Cluster")
     _session.cluster, _session.settings, _session.stopped = made, {**settings, "cluster": cluster}, False
     _session.pid = os.getpid()
     return made
@@ -89,7 +99,7 @@ def _check_same(settings: dict[str, Any]) -> None:
     other = [
         f"{name}={_session.settings.get(name)!r}"
         for name, value in settings.items()
-        if value not in (_session.settings.get(name), defaults[name])
+        if value not in (_session.settings.get(name), defaults.get(name))
     ]
     if other:
         raise ClusterError(

@@ -10,8 +10,8 @@ use grampus_net::local_address_towards;
 use crate::coordinator::Options;
 use crate::driver::{Cluster, ClusterError, Listen, Plan, Setup};
 use crate::host::{self, Facts};
-use crate::launcher::{HostPlan, Hosts, Launcher};
-use crate::supervisor::{Configure, Program};
+use crate::launcher::{HostPlan, Hosts, Launcher, Reach, Summon};
+use crate::supervisor::Configure;
 
 /// A host other than this one.
 #[derive(Clone, Debug)]
@@ -22,6 +22,17 @@ pub struct HostSpec {
     pub command: Vec<String>,
 }
 
+/// Where workers are.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// On this machine.
+    Here,
+    /// On these hosts.
+    Hosts(Vec<HostSpec>),
+    /// Wherever an engine of this name starts supervisors, one for each worker.
+    Engine(String),
+}
+
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -29,14 +40,16 @@ pub struct Spec {
     pub workers: u32,
     /// The command of a supervisor on this host.
     pub supervisor: Vec<String>,
-    /// The command of a worker, for hosts whose supervisor cannot fork one.
-    pub worker: Vec<String>,
     /// What `grampus status` calls the job.
     pub title: String,
-    /// Other hosts; none means this one.
-    pub hosts: Vec<HostSpec>,
+    /// Where they are.
+    pub place: Place,
     /// Address of this machine as other hosts reach it; found out where not given.
     pub address: Option<String>,
+    /// Address to listen at, where it is another one.
+    pub bind: Option<String>,
+    /// Port to listen at; 0 takes a free one.
+    pub port: u16,
     /// Threads per worker; 0 divides the cores of a host by its workers.
     pub threads: u32,
     /// Python modules to import before forking.
@@ -93,62 +106,80 @@ pub fn admit(workers: u32, facts: &Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts it. Returns once the supervisors were started; the workers join later.
-pub fn start(spec: Spec) -> Result<Cluster, ClusterError> {
-    if spec.hosts.is_empty() {
+/// Starts it. Returns once the supervisors were started, or asked for with `summon`; the workers join later.
+pub fn start(spec: Spec, summon: Summon) -> Result<Cluster, ClusterError> {
+    if matches!(spec.place, Place::Here) {
         admit(spec.workers, &Facts::read())
             .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     }
-    let listen = match spec.hosts.first() {
-        None => Listen::Unix,
-        Some(first) => {
-            let advertise = match &spec.address {
-                Some(address) => address.clone(),
-                None => local_address_towards(&first.name)?.to_string(),
-            };
-            Listen::Tcp {
-                bind: advertise.clone(),
-                port: 0,
-                advertise,
-            }
-        }
-    };
     let mut options = Options::launched(spec.workers);
     options.join_within = spec.join_within;
     options.silent_after = spec.silent_after;
-    let log_dir = spec.log_dir.clone();
     let plan = Plan {
         options,
-        listen,
+        listen: listen(&spec)?,
         identity: None,
         title: spec.title.clone(),
-        log_dir,
-        writes_logs: !spec.hosts.is_empty(),
+        log_dir: spec.log_dir.clone(),
+        writes_logs: !matches!(spec.place, Place::Here),
     };
+    let mut summon = Some(summon);
     Cluster::start(plan, &mut |setup, sink| {
-        let hosts = Hosts::start(plans(&spec, &setup), sink)?;
+        let summon = summon.take().unwrap_or_else(|| Box::new(|_, _| ()));
+        let hosts = Hosts::start(plans(&spec, &setup), summon, sink)?;
         Ok(Some(Box::new(hosts) as Box<dyn Launcher>))
     })
 }
 
+/// Where the coordinator listens.
+fn listen(spec: &Spec) -> Result<Listen, ClusterError> {
+    let advertise = match (&spec.place, &spec.address) {
+        (Place::Here, _) => return Ok(Listen::Unix),
+        (_, Some(address)) => address.clone(),
+        (Place::Hosts(hosts), None) => {
+            let first = hosts.first().map_or("localhost", |host| host.name.as_str());
+            local_address_towards(first)?.to_string()
+        }
+        (Place::Engine(_), None) => host::name(),
+    };
+    Ok(Listen::Tcp {
+        bind: spec.bind.clone().unwrap_or_else(|| advertise.clone()),
+        port: spec.port,
+        advertise,
+    })
+}
+
 fn plans(spec: &Spec, setup: &Setup<'_>) -> Vec<HostPlan> {
+    let command = |host: &HostSpec| Reach::Command(host.command.clone());
     let here = HostSpec {
         name: host::name(),
         command: spec.supervisor.clone(),
     };
-    if spec.hosts.is_empty() {
-        return vec![host_plan(spec, setup, &here, (0..spec.workers).collect(), true)];
+    let (mut plans, mut next) = (Vec::new(), 0);
+    match &spec.place {
+        Place::Here => {
+            let slots = (0..spec.workers).collect();
+            return vec![host_plan(spec, setup, &here.name, command(&here), slots, true)];
+        }
+        Place::Hosts(hosts) => {
+            for (host, part) in hosts.iter().zip(share(spec.workers, hosts.len() as u32)) {
+                let slots = (next..next + part).collect();
+                next += part;
+                plans.push(host_plan(spec, setup, &host.name, command(host), slots, false));
+            }
+        }
+        Place::Engine(name) => {
+            for slot in 0..spec.workers {
+                let mut plan = host_plan(spec, setup, name, Reach::Call, vec![slot], false);
+                // Where it will be is not known, nor what folders there are.
+                plan.configure.host.clear();
+                plan.configure.log_dir = None;
+                plans.push(plan);
+            }
+        }
     }
-    let mut next = 0;
-    let parts = share(spec.workers, spec.hosts.len() as u32);
-    let elsewhere = spec.hosts.iter().zip(parts).map(|(host, part)| {
-        let slots = (next..next + part).collect();
-        next += part;
-        host_plan(spec, setup, host, slots, false)
-    });
-    let mut plans: Vec<HostPlan> = elsewhere.collect();
     // A supervisor without workers: it removes the job's folder here if this process is killed.
-    let mut janitor = host_plan(spec, setup, &here, Vec::new(), true);
+    let mut janitor = host_plan(spec, setup, &here.name, command(&here), Vec::new(), true);
     janitor.configure.join.clear();
     janitor.configure.preload.clear();
     plans.push(janitor);
@@ -162,18 +193,20 @@ fn share(workers: u32, hosts: u32) -> Vec<u32> {
         .collect()
 }
 
-fn host_plan(spec: &Spec, setup: &Setup<'_>, host: &HostSpec, slots: Vec<u32>, local: bool) -> HostPlan {
-    let program = spec.worker.split_first().map(|(program, arguments)| Program {
-        program: program.clone(),
-        arguments: arguments.to_vec(),
-        environment: Vec::new(),
-    });
+fn host_plan(
+    spec: &Spec,
+    setup: &Setup<'_>,
+    name: &str,
+    reach: Reach,
+    slots: Vec<u32>,
+    local: bool,
+) -> HostPlan {
     let configure = Configure {
         join: setup
             .join
             .map(grampus_core::JoinString::reveal)
             .unwrap_or_default(),
-        host: if local { String::new() } else { host.name.clone() },
+        host: if local { String::new() } else { name.to_owned() },
         driver: local.then(std::process::id),
         threads: spec.threads,
         workers: slots.len() as u32,
@@ -188,11 +221,10 @@ fn host_plan(spec: &Spec, setup: &Setup<'_>, host: &HostSpec, slots: Vec<u32>, l
         remove: local.then(|| setup.dir.to_owned()),
     };
     HostPlan {
-        name: host.name.clone(),
-        command: host.command.clone(),
+        name: name.to_owned(),
+        reach,
         slots,
         configure,
-        program,
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod coordinator;
 pub mod driver;
+mod ended;
 pub mod host;
 pub mod jobdir;
 pub mod keyfile;
@@ -13,5 +14,6 @@ pub mod node;
 mod payload;
 mod rankfile;
 pub mod supervisor;
+pub mod tunnel;
 
 pub use payload::Payload;

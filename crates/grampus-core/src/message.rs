@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Failure, GenerationId, Rank, TaskId, WorkerId};
 
 /// Grows with every change of the frames or messages.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// A process introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +36,15 @@ pub struct Join {
 /// From a worker to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToCoordinator {
-    /// The first message on a link.
+    /// The first message on a link of a worker.
     Join(Join),
+    /// The first message on a link of somebody who starts a supervisor: from now on the link carries its orders and reports.
+    Calls {
+        /// The place for which it was started.
+        slot: u32,
+        /// Name of its host, for people.
+        host: String,
+    },
     /// A sign of life.
     Heartbeat,
     /// It leaves once its task has ended, since somebody told it to go.

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use grampus_cluster::driver::{self, Happened, Ranks, TaskEnd};
-use grampus_cluster::launch::{self, HostSpec, Spec};
+use grampus_cluster::launch::{self, HostSpec, Place, Spec};
 use grampus_cluster::supervisor::Stream;
 use grampus_core::{Failure, TaskFailure, TaskId};
 use pyo3::prelude::*;
@@ -25,6 +25,8 @@ pub(crate) struct Cluster {
     board: Arc<driver::Board>,
     #[pyo3(get)]
     job: String,
+    /// Places for which an engine is to start a supervisor.
+    summoned: Mutex<mpsc::Receiver<(u32, u64)>>,
 }
 
 type Cancel = Box<dyn Fn(TaskId, &str) + Send + Sync>;
@@ -88,18 +90,20 @@ impl Cluster {
 #[pymethods]
 impl Cluster {
     /// Starts a cluster. `hosts` is empty for this machine, or a list of (name, command) where the command
-    /// starts a supervisor there.
+    /// starts a supervisor there; with an `engine`, whoever asks `summoned` has supervisors started.
     #[staticmethod]
-    #[pyo3(signature = (*, workers, supervisor, worker, title, hosts, address, threads, preload, sys_path, directory, log_dir, start_timeout, heartbeat_timeout))]
+    #[pyo3(signature = (*, workers, supervisor, title, hosts, engine, address, bind, port, threads, preload, sys_path, directory, log_dir, start_timeout, heartbeat_timeout))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of one call")]
     fn start(
         py: Python<'_>,
         workers: u32,
         supervisor: Vec<String>,
-        worker: Vec<String>,
         title: String,
         hosts: Vec<(String, Vec<String>)>,
+        engine: Option<String>,
         address: Option<String>,
+        bind: Option<String>,
+        port: u16,
         threads: u32,
         preload: Vec<String>,
         sys_path: Vec<String>,
@@ -108,17 +112,21 @@ impl Cluster {
         start_timeout: f64,
         heartbeat_timeout: f64,
     ) -> Result<Self> {
-        let hosts = hosts
-            .into_iter()
-            .map(|(name, command)| HostSpec { name, command })
-            .collect();
+        let hosts = hosts.into_iter();
+        let hosts: Vec<HostSpec> = hosts.map(|(name, command)| HostSpec { name, command }).collect();
+        let place = match engine {
+            Some(engine) => Place::Engine(engine),
+            None if hosts.is_empty() => Place::Here,
+            None => Place::Hosts(hosts),
+        };
         let spec = Spec {
             workers,
             supervisor,
-            worker,
             title,
-            hosts,
+            place,
             address,
+            bind,
+            port,
             threads,
             preload,
             sys_path,
@@ -127,13 +135,42 @@ impl Cluster {
             join_within: seconds(start_timeout)?,
             silent_after: seconds(heartbeat_timeout)?,
         };
-        let cluster = py.detach(|| launch::start(spec))?;
+        let (summon, summoned) = mpsc::channel();
+        // Whoever has let go of the cluster starts nobody any more.
+        let summon = Box::new(move |slot, number| {
+            let _ = summon.send((slot, number));
+        });
+        let cluster = py.detach(|| launch::start(spec, summon))?;
         let (board, job) = (cluster.board_handle(), cluster.job().to_string());
         Ok(Self {
             inner: Mutex::new(Some(cluster)),
             board,
             job,
+            summoned: Mutex::new(summoned),
         })
+    }
+
+    /// What a supervisor needs that calls. It holds the key of the job: it must go no way that others can read.
+    fn join(&self) -> Option<String> {
+        let cluster = self.lock();
+        let join = cluster.as_ref().and_then(driver::Cluster::join);
+        join.map(grampus_core::JoinString::reveal)
+    }
+
+    /// The next place for which an engine is to start a supervisor, with the number of the request; `None` if there is none
+    /// for a moment.
+    fn summoned(&self, py: Python<'_>) -> Option<(u32, u64)> {
+        py.detach(|| {
+            let summoned = self.summoned.lock().unwrap_or_else(PoisonError::into_inner);
+            summoned.recv_timeout(LOOK_UP).ok()
+        })
+    }
+
+    /// The supervisor that was asked for with this number will not call, for this reason.
+    fn not_coming(&self, summons: u64, why: &str) {
+        if let Some(cluster) = &*self.lock() {
+            cluster.not_coming(summons, why);
+        }
     }
 
     /// Waits until all workers have joined; raises where they do not.

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use grampus_cluster::agent::AgentError;
 use grampus_cluster::driver::ClusterError;
 use grampus_cluster::supervisor::SupervisorError;
+use grampus_cluster::tunnel::TunnelError;
 use grampus_net::NetError;
 use pyo3::PyErr;
 use pyo3::exceptions::PyRuntimeError;
@@ -47,6 +48,7 @@ shown!(
     AgentError,
     ClusterError,
     SupervisorError,
+    TunnelError,
     NetError,
     std::io::Error,
     grampus_core::JoinError,

@@ -1,8 +1,10 @@
 //! The supervisor's side.
 
 use std::os::fd::IntoRawFd;
+use std::time::Duration;
 
-use grampus_cluster::supervisor::{self, Configure, Next};
+use grampus_cluster::supervisor::{self, Configure, Next, Program};
+use grampus_cluster::tunnel;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -82,10 +84,15 @@ impl Supervisor {
             .map(|path| path.to_string_lossy().into_owned()))
     }
 
-    /// Workers may be started, by forking or not; the note is shown to the user.
-    fn ready(&mut self, forks: bool, note: String) -> PyResult<()> {
+    /// Workers may be started, by forking or with a command; the note is shown to the user.
+    fn ready(&mut self, forks: bool, note: String, worker: Vec<String>) -> PyResult<()> {
+        let worker = worker.split_first().map(|(program, arguments)| Program {
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+            environment: Vec::new(),
+        });
         self.inner()?
-            .ready(forks, note)
+            .ready(forks, note, worker)
             .map_err(|error| Error::from(error).into())
     }
 
@@ -147,4 +154,24 @@ impl Entry {
 #[pyfunction]
 pub(crate) fn supervise() -> Result<()> {
     Ok(supervisor::supervise()?)
+}
+
+/// Calls the driver that a join string names, for a place of its job, and serves it with a supervisor until it needs none any more.
+#[pyfunction]
+pub(crate) fn serve_tunnel(
+    py: Python<'_>,
+    join: &str,
+    slot: u32,
+    command: Vec<String>,
+    environment: Vec<(String, String)>,
+    silent_after_ms: u64,
+) -> Result<()> {
+    let call = tunnel::Call {
+        join: join.parse::<grampus_core::JoinString>()?,
+        slot,
+        command,
+        environment,
+        silent_after: Duration::from_millis(silent_after_ms),
+    };
+    Ok(py.detach(|| tunnel::serve(&call))?)
 }

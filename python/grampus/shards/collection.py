@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grampus import _native
-from grampus.cluster import _whole
+from grampus.cluster import whole
 from grampus.errors import DataError
 from grampus.shards import feeding, folder, groups, keys, rows, sources, steps, tables, tasks
 from grampus.shards.batches import Rows
@@ -140,7 +140,7 @@ class Shards:
         streamed = Shards(None, self._make, count=self._count)
         streamed._source, streamed._window, streamed._skip = (
             self._source,
-            _whole(window, "window"),
+            whole(window, "window"),
             self._skip,
         )
         return streamed
@@ -192,9 +192,9 @@ class Shards:
         """
         from grampus.frameworks._torch_batches import Batches
 
-        size = _whole(batch_size, "batch_size")
-        drawn = 0 if seed is None else _whole(seed, "seed", least=0)
-        cores = _native.host_cores() if threads is None else _whole(threads, "threads")
+        size = whole(batch_size, "batch_size")
+        drawn = 0 if seed is None else whole(seed, "seed", least=0)
+        cores = _native.host_cores() if threads is None else whole(threads, "threads")
         feed = feeding.rows_of(
             self, feeding.stacked(feature_cols), feeding.stacked(label_cols), images, on_error
         )
@@ -289,11 +289,11 @@ class Shards:
 
     def take(self, n: int) -> list[Any]:
         """The first `n` shards, or all if there are fewer."""
-        return [part.load() for part in self._computed()[: _whole(n, "n", least=0)]]
+        return [part.load() for part in self._computed()[: whole(n, "n", least=0)]]
 
     def head(self, n: int = 5) -> Any:
         """The first `n` rows, in the kind of the shards; the first shard where it has no rows."""
-        wanted = _whole(n, "n", least=0)
+        wanted = whole(n, "n", least=0)
         pieces: list[Any] = []
         kind = "object"
         for value in self:
@@ -339,7 +339,7 @@ class Shards:
 
     def repartition(self, n: int) -> Shards:
         """Cut all rows evenly into `n` shards, in their order; of other objects, put them into `n` lists."""
-        count = _whole(n, "the number of shards")
+        count = whole(n, "the number of shards")
         return self._derived(steps.repartitioned, count, count=count)
 
     def partition_by(self, cols: Columns, num_partitions: int | None = None) -> Shards:
@@ -347,7 +347,7 @@ class Shards:
 
         Which one is a hash of the values: the same in every process and at any number of workers.
         """
-        count = self.num_partitions() if num_partitions is None else _whole(num_partitions, "num_partitions")
+        count = self.num_partitions() if num_partitions is None else whole(num_partitions, "num_partitions")
         return self._derived(tables.partition_by, keys.listed(cols), count, count=count)
 
     def split(self) -> list[Shards]:

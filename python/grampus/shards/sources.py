@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grampus import _native, session
-from grampus.cluster import _whole
+from grampus.cluster import whole
 from grampus.errors import DataError
 from grampus.shards import rows
 
@@ -17,7 +17,7 @@ def shards_for(total: int, asked: int | None) -> int:
     if asked is None:
         cluster = session._session.own()
         return min(total, _native.host_cores() if cluster is None else cluster.workers)
-    count = _whole(asked, "num_shards")
+    count = whole(asked, "num_shards")
     if count > total:
         raise DataError(
             f"the number of shards, {count}, is larger than the number of rows, {total}: "

@@ -62,7 +62,7 @@ impl Core {
         dir: JobDir,
         files: Option<RankFiles>,
     ) -> Self {
-        let (links, link_events) = Links::new();
+        let (links, link_events) = Links::new(options.silent_after);
         Self {
             beat_every: options.silent_after / 6,
             state: Some(State::new(options)),
@@ -185,6 +185,11 @@ impl Core {
             Call::Stop { why } => drop(self.feed(Input::Stop { why })),
             Call::Attach(link) => self.links.attach(*link),
             Call::Launch(event) => self.launch_event(event),
+            Call::NotComing { summons, why } => {
+                if let Some(launcher) = &mut self.launcher {
+                    launcher.not_coming(summons, &why);
+                }
+            }
         }
     }
 
@@ -270,13 +275,21 @@ impl Core {
                 }
             }
             LinkEvent::Said { .. } | LinkEvent::Lost { .. } => {}
+            LinkEvent::Called(caller) => {
+                // Without a launcher that waits for calls, its link ends here.
+                if let Some(launcher) = &mut self.launcher {
+                    launcher.called(caller);
+                }
+            }
             LinkEvent::Stranger { why } => self.board.add_note(why),
         }
     }
 
     fn said(&mut self, worker: WorkerId, message: ToCoordinator, payload: Payload) {
         match message {
-            ToCoordinator::Heartbeat | ToCoordinator::Join(_) => drop(self.feed(Input::Heard(worker))),
+            ToCoordinator::Heartbeat | ToCoordinator::Join(_) | ToCoordinator::Calls { .. } => {
+                self.feed(Input::Heard(worker));
+            }
             ToCoordinator::Report { task } => self.reported(worker, task, payload),
             ToCoordinator::Leaves => drop(self.feed(Input::Leaves(worker))),
             ToCoordinator::Finished {
@@ -430,7 +443,8 @@ impl Core {
     /// Everybody was told to go: end the processes, then the connections, then the folder, then say so.
     async fn finish(mut self, mut calls: UnboundedReceiver<Call>) {
         if let Some(mut launcher) = self.launcher.take() {
-            launcher.close();
+            // On another thread: links that carry the orders and reports of supervisors go on meanwhile.
+            let _ = tokio::task::spawn_blocking(move || launcher.close()).await;
         }
         // The last words of the workers were reported before their exits.
         calls.close();

@@ -2,18 +2,20 @@
 //! nobody else.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use grampus_core::{Join, TaskId, ToCoordinator, ToWorker, WorkerId};
 use grampus_net::{Frame, Link, Listener, NetError, Receiver, TransportKind};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::launcher::Caller;
 use crate::payload::Payload;
+use crate::supervisor::Order;
 
 /// How long a connected process may take to introduce itself.
 const INTRODUCE_WITHIN: Duration = Duration::from_secs(5);
@@ -38,6 +40,8 @@ pub(super) enum LinkEvent {
         worker: WorkerId,
         why: String,
     },
+    /// Somebody starts a supervisor for this job.
+    Called(Caller),
     /// Somebody connected who is no member; worth a line for people.
     Stranger {
         why: String,
@@ -56,17 +60,20 @@ pub(super) struct Outbox {
 /// The connections of all members.
 pub(super) struct Links {
     events: UnboundedSender<LinkEvent>,
+    /// Whoever calls and is silent for so long is lost.
+    silent_after: Duration,
     open: HashMap<WorkerId, (u64, Outbox)>,
     closing: Vec<JoinHandle<()>>,
     next: u64,
 }
 
 impl Links {
-    pub(super) fn new() -> (Self, UnboundedReceiver<LinkEvent>) {
+    pub(super) fn new(silent_after: Duration) -> (Self, UnboundedReceiver<LinkEvent>) {
         let (events, receiver) = unbounded_channel();
         (
             Self {
                 events,
+                silent_after,
                 open: HashMap::new(),
                 closing: Vec::new(),
                 next: 0,
@@ -77,7 +84,7 @@ impl Links {
 
     /// Takes connections as they come. Each handshake has a task of its own.
     pub(super) fn listen(&self, listener: Listener) -> JoinHandle<()> {
-        let events = self.events.clone();
+        let (events, silent_after) = (self.events.clone(), self.silent_after);
         tokio::spawn(async move {
             // Even numbers here, odd ones for links that are attached.
             let mut link = 0;
@@ -91,7 +98,7 @@ impl Links {
                 let events = events.clone();
                 tokio::spawn(async move {
                     match incoming.handshake().await {
-                        Ok(connection) => serve(link, connection, events).await,
+                        Ok(connection) => serve(link, connection, events, silent_after).await,
                         Err(error) => {
                             let why = format!("refused a connection: {error}");
                             let _ = events.send(LinkEvent::Stranger { why });
@@ -105,7 +112,8 @@ impl Links {
     /// Takes a connection that was made elsewhere.
     pub(super) fn attach(&mut self, connection: Link) {
         self.next += 2;
-        tokio::spawn(serve(self.next + 1, connection, self.events.clone()));
+        let (link, events) = (self.next + 1, self.events.clone());
+        tokio::spawn(serve(link, connection, events, self.silent_after));
     }
 
     pub(super) fn insert(&mut self, worker: WorkerId, link: u64, outbox: Outbox) {
@@ -197,7 +205,7 @@ impl Outbox {
     }
 }
 
-async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>) {
+async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>, silent_after: Duration) {
     let remote = connection.peer.transport == TransportKind::Tcp;
     let Link {
         mut sender,
@@ -221,9 +229,22 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>) 
         let why = format!("{} connected and did not introduce itself", peer.name);
         return drop(events.send(LinkEvent::Stranger { why }));
     };
-    let Ok(ToCoordinator::Join(join)) = frame.read() else {
-        let why = format!("{} sent something else than its introduction", peer.name);
-        return drop(events.send(LinkEvent::Stranger { why }));
+    let join = match frame.read() {
+        Ok(ToCoordinator::Join(join)) => join,
+        Ok(ToCoordinator::Calls { slot, host }) => {
+            let (reports, queue) = mpsc::channel();
+            let orders = frames.downgrade();
+            let caller = Caller::new(slot, host, frames, queue);
+            if events.send(LinkEvent::Called(caller)).is_ok() {
+                // However it ends: whoever reads the reports finds no more, and acts on that.
+                let _ = carry(&mut receiver, &reports, &orders, silent_after).await;
+            }
+            return;
+        }
+        _ => {
+            let why = format!("{} sent something else than its introduction", peer.name);
+            return drop(events.send(LinkEvent::Stranger { why }));
+        }
     };
     let worker = join.worker;
     if events
@@ -247,6 +268,37 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>) 
         Ok(why) = torn => why,
     };
     let _ = events.send(LinkEvent::Lost { link, worker, why });
+}
+
+/// Passes on the reports of a supervisor until its link ends, or it is silent: whoever starts it gives signs of life also
+/// while the supervisor itself is busy, and gets them.
+async fn carry(
+    receiver: &mut Receiver,
+    reports: &mpsc::Sender<Frame>,
+    orders: &WeakUnboundedSender<Frame>,
+    silent_after: Duration,
+) -> Result<(), NetError> {
+    let mut beats = tokio::time::interval(silent_after / 6);
+    let mut heard = Instant::now();
+    loop {
+        tokio::select! {
+            frame = receiver.recv() => {
+                heard = Instant::now();
+                if frame?.is_none_or(|frame| reports.send(frame).is_err()) {
+                    return Ok(());
+                }
+            }
+            _ = beats.tick() => {
+                if heard.elapsed() > silent_after {
+                    return Ok(());
+                }
+                if let Some(orders) = orders.upgrade() {
+                    // A writer that is gone has met an error, which ends the link.
+                    let _ = orders.send(Frame::message(&Order::Alive)?);
+                }
+            }
+        }
+    }
 }
 
 /// Passes on what a member says until its connection ends; returns how.

@@ -139,6 +139,10 @@ pub(crate) enum Call {
     },
     Attach(Box<Link>),
     Launch(LaunchEvent),
+    NotComing {
+        summons: u64,
+        why: String,
+    },
 }
 
 /// A running cluster, seen from the user's thread. Dropping it ends it.
@@ -148,6 +152,7 @@ pub struct Cluster {
     thread: Option<thread::JoinHandle<()>>,
     next_task: AtomicU64,
     job: JobId,
+    join: Option<JoinString>,
     /// A forked child of the driver has a copy of this, and no thread behind it.
     pid: u32,
 }
@@ -217,6 +222,7 @@ impl Cluster {
             thread: Some(thread),
             next_task: AtomicU64::new(1),
             job,
+            join,
             pid: std::process::id(),
         })
     }
@@ -224,6 +230,11 @@ impl Cluster {
     /// The job's id.
     pub fn job(&self) -> JobId {
         self.job
+    }
+
+    /// What somebody needs who joins; nothing where nobody can.
+    pub fn join(&self) -> Option<&JoinString> {
+        self.join.as_ref()
     }
 
     /// Adds a member that is connected already, for example from this very process.
@@ -280,6 +291,13 @@ impl Cluster {
     pub fn resize(&self, size: u32) {
         // If the driver's thread is gone, the job is over, as its board says.
         let _ = self.calls.send(Call::Resize { size });
+    }
+
+    /// The supervisor that was asked for with this number will not call, for this reason.
+    pub fn not_coming(&self, summons: u64, why: &str) {
+        let why = why.to_owned();
+        // If the driver's thread is gone, nobody waits for it.
+        let _ = self.calls.send(Call::NotComing { summons, why });
     }
 
     /// Something that asks every rank of a task where it stands, for a caller who outlives this handle. The answers are reports;

@@ -1,12 +1,15 @@
 //! Launchers: they start processes that know one join string, report how these end, and end them. Nothing
 //! else differs between platforms.
 
+mod caller;
 mod hosts;
+mod line;
 
 use grampus_core::{Exit, TaskId, WorkerId};
 use serde::{Deserialize, Serialize};
 
-pub use hosts::{HostPlan, Hosts};
+pub use caller::Caller;
+pub use hosts::{HostPlan, Hosts, Reach, Summon};
 
 use crate::supervisor::Stream;
 
@@ -17,6 +20,14 @@ pub trait Launcher: Send {
 
     /// Ends a process and all that it started. Its end is an event.
     fn kill(&mut self, worker: WorkerId);
+
+    /// Somebody has started a supervisor and carries its orders. Who waits for none lets go of it, which ends it.
+    fn called(&mut self, caller: Caller) {
+        drop(caller);
+    }
+
+    /// The supervisor that was asked for with this number will not call.
+    fn not_coming(&mut self, _summons: u64, _why: &str) {}
 
     /// Ends everything, within a bounded time.
     fn close(&mut self);

@@ -20,7 +20,7 @@ use grampus_net::{NetError, local_address_towards, random_job};
 
 use crate::agent::{Agent, AgentError, Introduction, Way, Work};
 use crate::driver::ClusterError;
-use crate::launcher::{HostPlan, Hosts, LaunchEvent};
+use crate::launcher::{HostPlan, Hosts, LaunchEvent, Reach};
 use crate::supervisor::{Configure, Program};
 
 /// How long to wait before another attempt to reach node 0.
@@ -300,14 +300,14 @@ fn start_supervisor(
     };
     let host = HostPlan {
         name: "this node".to_owned(),
-        command: plan.supervisor.clone(),
+        reach: Reach::Command(plan.supervisor.clone()),
         slots: (0..plan.ranks).collect(),
         configure,
-        program: None,
     };
     // Several threads report: the sender is behind a lock only because its type wants one.
     let sender = std::sync::Mutex::new(sender);
-    Ok(Hosts::start(vec![host], move |event| {
+    let nobody = Box::new(|_, _| ());
+    Ok(Hosts::start(vec![host], nobody, move |event| {
         let sender = sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ = sender.send(NodeEvent::Launch(event));
     })?)

@@ -15,7 +15,7 @@ use rustix::process::{
 use super::child::{self, Entry, Pipes};
 use super::control::Control;
 use super::logs::{Logs, Read};
-use super::message::{Configure, Launch, Order, Report, Stream};
+use super::message::{Configure, Launch, Order, Program, Report, Stream};
 use super::signals::Signals;
 use super::{SupervisorError, tree};
 use crate::launcher::LaunchEvent;
@@ -60,6 +60,8 @@ pub struct Supervisor {
     children: BTreeMap<WorkerId, Child>,
     entering: Option<(Launch, Pipes)>,
     forks: bool,
+    /// What to run as a worker where none is forked.
+    worker: Option<Program>,
     clock: SystemClock,
     heard: Time,
     spoke: Time,
@@ -101,6 +103,7 @@ impl Supervisor {
             children: BTreeMap::new(),
             entering: None,
             forks: false,
+            worker: None,
             clock,
             heard: now,
             spoke: now,
@@ -117,9 +120,14 @@ impl Supervisor {
     }
 
     /// Tells the driver that workers may be started, and what a person should know of it. Without `forks`
-    /// they are started as programs.
-    pub fn ready(&mut self, forks: bool, note: String) -> Result<(), SupervisorError> {
-        self.forks = forks;
+    /// they are started as programs: as `worker`, unless the driver names another.
+    pub fn ready(
+        &mut self,
+        forks: bool,
+        note: String,
+        worker: Option<Program>,
+    ) -> Result<(), SupervisorError> {
+        (self.forks, self.worker) = (forks, worker);
         // While modules were imported nobody listened.
         self.heard = self.clock.now();
         self.signals = Some(Signals::catch()?);
@@ -198,7 +206,7 @@ impl Supervisor {
             self.entering = Some((launch.clone(), pipes));
             return Ok(Some(Entry::new(stdio, launch)));
         }
-        let Some(program) = &launch.program else {
+        let Some(program) = launch.program.as_ref().or(self.worker.as_ref()) else {
             let why = "this supervisor starts programs only".to_owned();
             self.control.tell(LaunchEvent::NotStarted {
                 worker: launch.worker,

@@ -66,7 +66,7 @@ pub struct Launch {
     pub slot: u32,
     /// Number shown before its output, and in the name of its log file.
     pub rank: u32,
-    /// What to run, where the supervisor does not fork.
+    /// What to run, where it is not what this supervisor starts by itself.
     pub program: Option<Program>,
 }
 
@@ -118,4 +118,11 @@ pub enum Report {
     },
     /// A sign of life.
     Alive,
+    /// The supervisor has ended: said by whoever had started it, where that is not the driver.
+    Gone {
+        /// How.
+        how: String,
+        /// What it wrote last to its standard error.
+        words: String,
+    },
 }

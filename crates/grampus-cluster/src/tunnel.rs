@@ -1,0 +1,320 @@
+//! What a task of an engine such as Spark or Ray does for a job: it calls the driver, starts a supervisor as a child once the
+//! driver has an order for one, and carries what they say to each other until one of them ends.
+//!
+//! Invariants:
+//! - **TU-1** When the tunnel ends, its supervisor has ended; when its process is killed, the supervisor ends by itself.
+//! - **TU-2** A tunnel whose driver is gone, or silent for too long, ends.
+//! - **TU-3** A tunnel that nobody needs waits, and starts nothing.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use grampus_core::{Clock, JoinString, SystemClock, ToCoordinator};
+use grampus_net::{Frame, Limits, Link, NetError, Receiver, Sender, connect, pipe};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
+
+use crate::ended::{Tail, exit_of};
+use crate::host;
+use crate::supervisor::{Order, Report, kill_group, terminate_group};
+
+/// How long a supervisor may take to end once its orders have: workers may have asked for a minute to save what they have.
+const END_WITHIN: Duration = Duration::from_secs(70);
+/// The same, where it was told to end, or to hurry.
+const HURRY_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why a tunnel could not be made, or broke.
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelError {
+    /// No link to the driver.
+    #[error("{host} cannot reach the driver: {source}")]
+    Unreachable {
+        /// This host.
+        host: String,
+        /// What went wrong.
+        source: NetError,
+    },
+    /// A thread, a runtime or a process.
+    #[error("cannot start a supervisor: {0}")]
+    System(#[from] io::Error),
+    /// The driver is gone.
+    #[error("lost the driver: {0}")]
+    Lost(String),
+}
+
+/// Who is meant, and what to start.
+pub struct Call {
+    /// The driver.
+    pub join: JoinString,
+    /// The place for which the task was started.
+    pub slot: u32,
+    /// The command of a supervisor.
+    pub command: Vec<String>,
+    /// Variables that it gets.
+    pub environment: Vec<(String, String)>,
+    /// How long the driver may be silent.
+    pub silent_after: Duration,
+}
+
+/// Calls the driver and serves it until it has no more use for this task.
+pub fn serve(call: &Call) -> Result<(), TunnelError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let host = host::name();
+        let name = format!("supervisor-{}", call.slot);
+        let unreachable = |source| TunnelError::Unreachable {
+            host: host.clone(),
+            source,
+        };
+        let link = connect(&call.join, &name, &Limits::default())
+            .await
+            .map_err(unreachable)?;
+        let Link {
+            mut sender, receiver, ..
+        } = link;
+        let slot = call.slot;
+        let introduction = ToCoordinator::Calls {
+            slot,
+            host: host.clone(),
+        };
+        let frame = Frame::message(&introduction).map_err(unreachable)?;
+        sender.send(frame).await.map_err(unreachable)?;
+        Tunnel::new(call, sender).run(receiver).await
+    })
+}
+
+struct Tunnel<'a> {
+    call: &'a Call,
+    sender: Sender,
+    supervisor: Option<Supervisor>,
+    reports: UnboundedReceiver<Said>,
+    /// For the threads that read.
+    said: UnboundedSender<Said>,
+}
+
+struct Supervisor {
+    child: Child,
+    /// Taken away at the end, which the supervisor notices.
+    stdin: Option<ChildStdin>,
+    /// It was told to end.
+    told: bool,
+}
+
+/// What a supervisor says, and that it says no more.
+enum Said {
+    Frame(Frame),
+    Ended { broken: Option<String>, words: String },
+}
+
+impl<'a> Tunnel<'a> {
+    fn new(call: &'a Call, sender: Sender) -> Self {
+        let (said, reports) = unbounded_channel();
+        Self {
+            call,
+            sender,
+            supervisor: None,
+            reports,
+            said,
+        }
+    }
+
+    async fn run(mut self, receiver: Receiver) -> Result<(), TunnelError> {
+        let ended = self.carry(receiver).await;
+        self.end().await;
+        ended
+    }
+
+    /// Until the driver or the supervisor has ended.
+    async fn carry(&mut self, mut receiver: Receiver) -> Result<(), TunnelError> {
+        let silent_after = self.call.silent_after;
+        let mut beats = tokio::time::interval(silent_after / 6);
+        let mut heard = Instant::now();
+        loop {
+            tokio::select! {
+                frame = receiver.recv() => {
+                    heard = Instant::now();
+                    match frame.map_err(lost)? {
+                        Some(frame) => self.order(&frame)?,
+                        None => return Ok(()),
+                    }
+                }
+                Some(said) = self.reports.recv() => {
+                    if self.report(said).await? {
+                        return Ok(());
+                    }
+                }
+                _ = beats.tick() => {
+                    if heard.elapsed() > silent_after {
+                        let why = format!("it was silent for {} s", silent_after.as_secs_f32());
+                        return Err(TunnelError::Lost(why));
+                    }
+                    self.tell(&Report::Alive).await?;
+                }
+            }
+        }
+    }
+
+    /// Passes an order on; the first one that is more than a sign of life starts the supervisor.
+    fn order(&mut self, frame: &Frame) -> Result<(), TunnelError> {
+        let order = frame.read::<Order>().map_err(lost)?;
+        if self.supervisor.is_none() && !matches!(order, Order::Alive | Order::End) {
+            self.supervisor = Some(start(self.call, self.said.clone())?);
+        }
+        let Some(supervisor) = &mut self.supervisor else {
+            return Ok(());
+        };
+        supervisor.told |= matches!(order, Order::End);
+        if let Some(stdin) = &mut supervisor.stdin
+            && pipe::write_frame(stdin, frame, &Limits::default()).is_err()
+        {
+            // It has ended, which its output says as well.
+            supervisor.stdin = None;
+        }
+        Ok(())
+    }
+
+    /// Passes on what the supervisor says; true after its last words.
+    async fn report(&mut self, said: Said) -> Result<bool, TunnelError> {
+        match said {
+            Said::Frame(frame) => self.sender.send(frame).await.map_err(lost).map(|()| false),
+            Said::Ended { broken, words } => {
+                let how = broken.unwrap_or_else(|| self.wait(HURRY_WITHIN));
+                self.tell(&Report::Gone { how, words }).await?;
+                Ok(true)
+            }
+        }
+    }
+
+    async fn tell(&mut self, report: &Report) -> Result<(), TunnelError> {
+        let frame = Frame::message(report).map_err(lost)?;
+        self.sender.send(frame).await.map_err(lost)
+    }
+
+    /// No more orders come: lets the supervisor end, and passes on its last words where somebody still hears them.
+    async fn end(&mut self) {
+        let Some(supervisor) = &mut self.supervisor else {
+            return self.sender.close().await;
+        };
+        supervisor.stdin = None;
+        let patience = if supervisor.told { HURRY_WITHIN } else { END_WITHIN };
+        let last = async {
+            while let Some(said) = self.reports.recv().await {
+                match said {
+                    // The driver may be gone.
+                    Said::Frame(frame) => drop(self.sender.send(frame).await),
+                    Said::Ended { .. } => return,
+                }
+            }
+        };
+        // Whoever does not end in time is ended when this is dropped.
+        let _ = tokio::time::timeout(patience, last).await;
+        self.wait(HURRY_WITHIN);
+        self.sender.close().await;
+    }
+
+    /// Waits for the end of the supervisor's process, asks for it, and enforces it. Returns how it ended.
+    fn wait(&mut self, within: Duration) -> String {
+        let Some(Supervisor { child, stdin, .. }) = &mut self.supervisor else {
+            return "was never started".to_owned();
+        };
+        drop(stdin.take());
+        let clock = SystemClock::start();
+        for (patience, force) in [
+            (within, terminate_group as fn(u32)),
+            (HURRY_WITHIN, kill_group),
+            (HURRY_WITHIN, |_| ()),
+        ] {
+            let end = clock.now() + patience;
+            while clock.now() < end {
+                match child.try_wait() {
+                    Ok(Some(status)) => {
+                        self.supervisor = None;
+                        return exit_of(status).to_string();
+                    }
+                    Ok(None) => thread::park_timeout(Duration::from_millis(1)),
+                    Err(error) => return format!("cannot be waited for: {error}"),
+                }
+            }
+            force(child.id());
+        }
+        "does not end".to_owned()
+    }
+}
+
+fn lost(error: NetError) -> TunnelError {
+    TunnelError::Lost(error.to_string())
+}
+
+impl Drop for Tunnel<'_> {
+    fn drop(&mut self) {
+        self.wait(Duration::ZERO);
+    }
+}
+
+fn start(call: &Call, said: UnboundedSender<Said>) -> io::Result<Supervisor> {
+    let (program, arguments) = call.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .envs(call.environment.iter().cloned())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    // SAFETY: the closure makes one system call, and allocates nothing.
+    unsafe {
+        // Until it listens to its orders; from then on their end is its end.
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+    }
+    let mut child = command
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("`{program}`: {error}")))?;
+    let (Some(stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    };
+    thread::Builder::new()
+        .name("grampus-reports".to_owned())
+        .spawn(move || read(stdout, stderr, &said))?;
+    Ok(Supervisor {
+        child,
+        stdin: Some(stdin),
+        told: false,
+    })
+}
+
+/// Reads what a supervisor says until it says no more.
+fn read(mut stdout: ChildStdout, stderr: ChildStderr, said: &UnboundedSender<Said>) {
+    let words = thread::Builder::new()
+        .name("grampus-stderr".to_owned())
+        .spawn(move || last_words(stderr));
+    let broken = loop {
+        match pipe::read_frame(&mut stdout, &Limits::default()) {
+            Ok(Some(frame)) => {
+                if said.send(Said::Frame(frame)).is_err() {
+                    return;
+                }
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    let words = words.ok().and_then(|words| words.join().ok()).unwrap_or_default();
+    // If nobody listens any more, the tunnel is over.
+    let _ = said.send(Said::Ended { broken, words });
+}
+
+fn last_words(mut stderr: ChildStderr) -> String {
+    let (mut tail, mut bytes) = (Tail::default(), [0; 4096]);
+    while let Ok(length @ 1..) = stderr.read(&mut bytes) {
+        tail.push(&bytes[..length]);
+    }
+    tail.text()
+}

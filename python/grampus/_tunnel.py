@@ -1,0 +1,43 @@
+"""What a task of an engine does for a cluster: it starts a supervisor, which starts a worker."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import NamedTuple
+
+from grampus import _native, _programs
+
+
+class Ticket(NamedTuple):
+    """What a task needs to know. It holds the key of the job, and is as secret as what carries it."""
+
+    join: str
+    slot: int
+    silent_after_ms: int
+    version: str
+    # Folders of the driver in which modules may be.
+    folders: list[str]
+
+
+def serve(ticket: Ticket) -> str | None:
+    """Serve the driver until it has no use for this task any more; return why that cannot be, if so."""
+    if ticket.version != _native.__version__:
+        return (
+            f"{platform.node()} has grampus {_native.__version__} in {sys.executable}, the driver has "
+            f"{ticket.version}: install one version everywhere"
+        )
+    path = [*sys.path, *(folder for folder in ticket.folders if folder not in sys.path)]
+    environment = [("PYTHONPATH", os.pathsep.join(filter(None, path)))]
+    try:
+        _native.serve_tunnel(
+            ticket.join,
+            ticket.slot,
+            _programs.supervisor(sys.executable),
+            environment,
+            ticket.silent_after_ms,
+        )
+    except _native.GrampusError as error:
+        return str(error)
+    return None

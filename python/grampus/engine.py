@@ -1,0 +1,211 @@
+"""Clusters whose workers an engine such as Spark or Ray starts, while there is something for them to do."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from grampus import _console, _native
+from grampus._tunnel import Ticket
+from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
+from grampus.errors import ClusterError, GrampusError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# How long the tasks of an engine may take to end once their workers have.
+_END_WITHIN = 10.0
+
+
+class Launcher(Protocol):
+    """What an engine does for a cluster."""
+
+    # Of the engine, for people.
+    name: str
+    # Of this machine, as the workers reach it; where it listens, if elsewhere; and at which port, 0 for any.
+    address: str
+    bind: str | None
+    port: int
+    # Of each worker.
+    cores: int
+
+    def begin(self, workers: int) -> None:
+        """Get ready for so many; raise `ClusterError`, which says what to change, if there cannot be."""
+        ...
+
+    def run(self, ticket: Ticket) -> str | None:
+        """Have a task call `_tunnel.serve`; return what it returns, or why there is none, in words."""
+        ...
+
+    def scarce(self) -> str:
+        """What tasks that do not begin are likely to wait for, and what to do."""
+        ...
+
+    def end(self) -> None:
+        """End all tasks that are left."""
+        ...
+
+
+class EngineCluster(Cluster):
+    """Workers that an engine starts. They hold its slots only while a function runs, or a model trains."""
+
+    def __init__(self, launcher: Launcher, workers: int, settings: Settings) -> None:
+        """Use `Cluster.spark` or `Cluster.ray`."""
+        self._launcher = launcher
+        self._settings = settings._replace(threads=settings.threads or launcher.cores)
+        self._native: _native.Cluster | None = None
+        self._tasks: _Tasks | None = None
+        self._holders = 0
+        self._ended = False
+        self._pid = os.getpid()
+        self._lock: Any = threading.RLock()
+        self.workers = workers
+        self.hosts = workers
+        self.cores_per_worker = launcher.cores
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the workers, once there are some, until this ends."""
+        with self._lock:
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if not self._holders:
+                    self._release()
+
+    def is_running(self) -> bool:
+        """Whether functions can be called."""
+        return not self._ended and self._pid == os.getpid()
+
+    def _running(self) -> _native.Cluster:
+        with self._lock:
+            if self._native is None and self.is_running():
+                self._start()
+        return super()._running()
+
+    def _start(self) -> None:
+        launcher, settings = self._launcher, self._settings
+        launcher.begin(self.workers)
+        native = begun(
+            self.workers,
+            settings,
+            engine=launcher.name,
+            address=launcher.address,
+            bind=launcher.bind,
+            port=launcher.port,
+        )
+        self._native, self._tasks = native, _Tasks(native, launcher, settings)
+        try:
+            importlib.import_module("cloudpickle")
+            native.wait_ready(settings.start_timeout + 1)
+        except BaseException as error:
+            why = launcher.scarce() if isinstance(error, GrampusError) else ""
+            self._release()
+            if why:
+                raise ClusterError(f"{error}\n{why}") from None
+            raise
+
+    def _release(self) -> None:
+        native, self._native = self._native, None
+        tasks, self._tasks = self._tasks, None
+        if native is None or self._pid != os.getpid():
+            return
+        ended = native.stop("there is nothing to do", STOP_WITHIN)
+        _console.show(native.take_lines())
+        if tasks is not None:
+            tasks.end()
+        if not ended:
+            raise ClusterError(f"the workers did not end within {STOP_WITHIN:.0f} s")
+
+    def resize(self, workers: int) -> None:
+        """Have more workers, or fewer, from now on; see `Cluster.resize`."""
+        with self._lock:
+            self.workers = whole(workers, "workers")
+            if self._native is not None:
+                self._native.resize(self.workers)
+
+    def stop(self) -> None:
+        """End the workers, if there are some, and start no more. A second call does nothing."""
+        with self._lock:
+            self._ended = True
+            self._release()
+
+    def __repr__(self) -> str:
+        """Say how large it is."""
+        stopped = "" if self.is_running() else ", stopped"
+        return f"<grampus.Cluster of {self.workers} workers on {self._launcher.name}{stopped}>"
+
+
+class _Tasks:
+    """The tasks of an engine, one for each worker: each is waited for in a thread of its own."""
+
+    def __init__(self, native: _native.Cluster, launcher: Launcher, settings: Settings) -> None:
+        self._native = native
+        self._launcher = launcher
+        self._silent_after_ms = int(settings.heartbeat_timeout * 1000)
+        self._lock = threading.Lock()
+        self._running: dict[int, threading.Thread] = {}
+        # Requests for places whose last task was not known to have ended.
+        self._again: dict[int, int] = {}
+        self._over = False
+        self._join = native.join() or ""
+        self._clerk = threading.Thread(target=self._take_orders, name="grampus-tasks", daemon=True)
+        self._clerk.start()
+
+    def _take_orders(self) -> None:
+        while not self._over:
+            asked = self._native.summoned()
+            if asked is not None:
+                self._start(*asked)
+
+    def _start(self, slot: int, summons: int) -> None:
+        with self._lock:
+            if self._over:
+                return
+            if slot in self._running:
+                # An engine may start a lost task again by itself, and then this is not needed.
+                self._again[slot] = summons
+                return
+            thread = threading.Thread(
+                target=self._follow, args=(slot, summons), name=f"grampus-task-{slot}", daemon=True
+            )
+            self._running[slot] = thread
+            thread.start()
+
+    def _follow(self, slot: int, summons: int) -> None:
+        ticket = Ticket(self._join, slot, self._silent_after_ms, _native.__version__, own_folders())
+        why = self._launcher.run(ticket)
+        with self._lock:
+            del self._running[slot]
+            again = self._again.pop(slot, None)
+        if again is not None:
+            self._start(slot, again)
+        elif why is not None and not self._over:
+            self._native.not_coming(summons, why)
+
+    def end(self) -> None:
+        """End what has not ended by itself; the workers have."""
+        with self._lock:
+            self._over = True
+            left = list(self._running.values())
+        for thread in left:
+            thread.join(_END_WITHIN)
+        self._launcher.end()
+        self._clerk.join(_END_WITHIN)
+
+
+def own_folders() -> list[str]:
+    """Folders of this process with modules of its user: not those of the interpreter, nor of its packages."""
+    packages = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    roots = tuple(filter(None, (sys.prefix, sys.base_prefix, *packages)))
+    folders = [Path(entry).absolute() for entry in sys.path]
+    return [str(folder) for folder in folders if folder.is_dir() and not str(folder).startswith(roots)]

@@ -1,0 +1,1 @@
+"""Where workers are started by others: one file for each engine."""

@@ -1,0 +1,158 @@
+"""A real Spark on this machine: a Master, two Workers on addresses of their own, a Connect server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pyspark
+
+HOME = Path(pyspark.__file__).parent
+# A JVM takes its time on a busy machine.
+UP_WITHIN = 60.0
+
+# Of every session here: loopback only, and nothing that the tests do not look at.
+QUIET = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+}
+# Of sessions on the standalone cluster: one executor with one core on each Worker, there when the session is.
+TWO_EXECUTORS = {
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.cores.max": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+}
+
+
+def environment() -> dict[str, str]:
+    """What Spark's programs need to know."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Standalone:
+    """A cluster, until it is closed."""
+
+    def __init__(self, folder: Path, cores: int = 1) -> None:
+        """Start the Master and both Workers, and wait until they know each other."""
+        self.folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        port, web = free_port(), free_port()
+        self.master = f"spark://127.0.0.1:{port}"
+        self._web = f"http://127.0.0.1:{web}/json/"
+        try:
+            ports = ["--port", port, "--webui-port", web]
+            self._start("127.0.0.1", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports)
+            wait_for_port(port)
+            for number in (2, 3):
+                host = f"127.0.0.{number}"
+                options = ["--host", host, "--webui-port", free_port(), "--cores", cores, "--memory", "2g"]
+                options += ["--work-dir", folder / f"work-{number}", self.master]
+                self._start(host, "org.apache.spark.deploy.worker.Worker", *options)
+            end = time.monotonic() + UP_WITHIN
+            while self._alive() < 2:
+                assert time.monotonic() < end, "the Workers do not come"
+                time.sleep(0.05)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, host: str, main: str, *arguments: object) -> None:
+        log = (self.folder / f"{main.rsplit('.', 1)[-1]}-{host}.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                [HOME / "bin" / "spark-class", main, *map(str, arguments)],
+                env={**environment(), "SPARK_LOCAL_IP": host},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+
+    def _alive(self) -> int:
+        with contextlib.suppress(OSError), urllib.request.urlopen(self._web, timeout=2) as answer:
+            return int(json.load(answer)["aliveworkers"])
+        return 0
+
+    def applications(self) -> list[str]:
+        """Names of those that run."""
+        with urllib.request.urlopen(self._web, timeout=5) as answer:
+            return [found["name"] for found in json.load(answer)["activeapps"]]
+
+    def connect_server(self, cores: int = 1, **settings: str) -> str:
+        """Start a Connect server on it; return the address for clients."""
+        port = free_port()
+        conf = {
+            **QUIET,
+            **TWO_EXECUTORS,
+            "spark.executor.cores": str(cores),
+            "spark.cores.max": str(2 * cores),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(port),
+            **settings,
+        }
+        words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+        log = (self.folder / "connect.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                [
+                    *[str(HOME / "bin" / "spark-submit"), "--master", self.master, "--name", "connect"],
+                    *["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", *words],
+                    "spark-internal",
+                ],
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        wait_for_port(port)
+        return f"sc://127.0.0.1:{port}"
+
+    def close(self) -> None:
+        """End all of it."""
+        for process in reversed(self._processes):
+            process.send_signal(signal.SIGTERM)
+        for process in reversed(self._processes):
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+        self._processes.clear()
+
+
+def wait_for_port(port: int) -> None:
+    end = time.monotonic() + UP_WITHIN
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        assert time.monotonic() < end, f"nobody listens at {port}"
+        time.sleep(0.05)
