@@ -139,6 +139,8 @@ def arguments():
     parser = argparse.ArgumentParser(description="Train on Fashion-MNIST, on several workers.")
     parser.add_argument("--data", metavar="DIR", help="folder with the four files of Fashion-MNIST")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--cluster", choices=["local", "spark", "ray"], default="local")
+    parser.add_argument("--master", help="of Spark or Ray, such as spark://host:7077 or host:6379")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=4, help="over all workers together")
     parser.add_argument("--lr", type=float, default=0.001, help="learning rate")
@@ -155,6 +157,7 @@ def arguments():
 def main():
     args = arguments()
     began = time.perf_counter()
+    gp.init(args.workers, args.cluster, master=args.master)
     settings = {"lr": args.lr, "momentum": 0.9, "net": args.net, "rows": args.rows}
     estimator = gp.Estimator.from_torch(
         model=model_creator,
@@ -162,19 +165,18 @@ def main():
         loss=nn.CrossEntropyLoss(),
         metrics=[gp.metrics.Accuracy()],
         config={**settings, "folder": find_data(args.data)},
-        workers=args.workers,
         model_dir=args.out,
         seed=args.seed,
         lanes=args.lanes,
     )
-    with estimator:
-        history = estimator.fit(
-            train_data_creator,
-            epochs=args.epochs,
-            batch_size=args.batch_size,
-            validation_data=test_data_creator,
-        )
-        found = estimator.evaluate(test_data_creator, batch_size=None)
+    history = estimator.fit(
+        train_data_creator,
+        epochs=args.epochs,
+        batch_size=args.batch_size,
+        validation_data=test_data_creator,
+    )
+    found = estimator.evaluate(test_data_creator, batch_size=None)
+    gp.stop()
     print(history)
     for rank, worker in enumerate(history.workers):
         print(f"rank {rank}: process {worker['pid']} trained {worker['rows']:,} rows")

@@ -1,7 +1,7 @@
 """One cluster for all tests of a file that writes `runtime = one_cluster(workers=2)`."""
 
 import pytest
-from conftest import leaving_nothing
+from leftovers import leaving_nothing
 
 import grampus as gp
 

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import shutil
-import tempfile
-from pathlib import Path
-
-import psutil
 import pytest
-from processes import command_line, end, lives, marked, wait_until
-
-import grampus as gp
-from grampus import cluster, session
-
-# The promise is about what stays, not about the moment in which it goes.
-GONE_WITHIN = 3.0
+from leftovers import leaving_nothing
 
 
 @pytest.fixture(autouse=True)
@@ -24,99 +11,3 @@ def runtime(monkeypatch):
     """A private runtime folder, whose name marks every process of the test; empty at the end."""
     with leaving_nothing(monkeypatch) as folder:
         yield folder
-
-
-@contextlib.contextmanager
-def leaving_nothing(monkeypatch):
-    """For one test; or for all of a module, whose fixture `runtime` then starts a cluster for them."""
-    # Short: a socket's path holds 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="gp-", dir="/tmp"))
-    temporary = folder / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    # Output is buffered, as it is for users.
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    # As in a fresh process: no cluster was ever started or stopped.
-    monkeypatch.setattr(session, "_session", session._Session())
-    # Torch, which other tests have imported here, would make every start take seconds.
-    monkeypatch.setattr(cluster, "_WORTH_PRELOADING", ("numpy",))
-    memory, descriptors = shared_memory(), open_descriptors()
-    yield folder
-    gp.stop()
-    # Exceptions that a test caught hold its frames in a circle.
-    gc.collect()
-    try:
-        left = {
-            "processes": wait_for_none(lambda: processes(folder)),
-            "threads": wait_for_none(own_threads),
-            "files": wait_for_none(lambda: files(folder)),
-            "shared memory": wait_for_none(lambda: unowned(shared_memory() - memory)),
-            "descriptors": wait_for_none(lambda: more(open_descriptors(), descriptors)),
-        }
-    finally:
-        for pid in processes(folder):
-            end(pid)
-        shutil.rmtree(folder)
-    left = {kind: found for kind, found in left.items() if found}
-    assert not left, f"the test left something behind: {left}"
-
-
-def wait_for_none(look):
-    wait_until(lambda: not look(), GONE_WITHIN)
-    return look()
-
-
-def processes(folder):
-    children = [child.pid for child in psutil.Process().children(recursive=True)]
-    return {pid: describe(pid) for pid in {*children, *marked(str(folder))} if exists(pid)}
-
-
-def exists(pid):
-    return Path(f"/proc/{pid}").exists()
-
-
-def describe(pid):
-    return command_line(pid) if lives(pid) else "a zombie"
-
-
-def own_threads():
-    names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-    return [name for name in names if name.startswith("grampus")]
-
-
-def files(folder):
-    return [str(path) for path in folder.rglob("*") if path != folder / "tmp"]
-
-
-def shared_memory():
-    folder = Path("/dev/shm")
-    return set(folder.iterdir()) if folder.exists() else set()
-
-
-def unowned(paths):
-    """Those that no process of somebody else on this machine has in use."""
-    if not paths:
-        return []
-    used = ""
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            used += maps.read_text()
-    return [str(path) for path in paths if str(path) not in used]
-
-
-def open_descriptors():
-    found = []
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            target = entry.readlink()
-        except OSError:
-            continue  # the one that reads the folder
-        # A plot opens its fonts once for the whole process.
-        if target.suffix != ".ttf":
-            found.append(f"{entry.name}: {target}")
-    return found
-
-
-def more(now, before):
-    return sorted(set(now) - set(before)) if len(now) > len(before) else []

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from clusters import one_cluster
-from conftest import open_descriptors, shared_memory
+from leftovers import open_descriptors, shared_memory
 
 import grampus as gp
 from grampus.shards import segments

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import more, open_descriptors
+from leftovers import more, open_descriptors
 from torch.nn.parallel import DistributedDataParallel
 
 import grampus.frameworks.torch_backend  # noqa: F401 - makes the backend known

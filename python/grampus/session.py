@@ -36,18 +36,26 @@ def init(
     workers: int | None = None,
     cluster: str | Cluster = "local",
     *,
+    master: str | None = None,
+    session: Any = None,
+    cores_per_worker: int | None = None,
+    memory: str | None = None,
+    conf: dict[str, str] | None = None,
+    address: str | None = None,
+    port: int | None = None,
     threads: int | None = None,
     preload: Sequence[str] | None = None,
     log_dir: str | os.PathLike[str] | None = None,
     start_timeout: float = 60.0,
     heartbeat_timeout: float = 3.0,
-    **engine: Any,
 ) -> Cluster:
     """Start the workers of this process, or return those that run already with the same settings.
 
     Args:
         workers: how many; by default one for each core that this process may use.
         cluster: "local", "spark", "ray", or a `Cluster` that was made by hand.
+        master, cores_per_worker, address, port: of Spark and Ray: see `Cluster.spark` and `Cluster.ray`.
+        session, memory, conf: of Spark.
         threads: of each worker; by default `OMP_NUM_THREADS` where it is set, otherwise the cores divided
             by the workers.
         preload: modules to import once, before the workers are forked; by default those of numpy and torch
@@ -55,8 +63,6 @@ def init(
         log_dir: a folder for a file of output per rank; by default they go when the cluster goes.
         start_timeout: seconds within which all workers must have joined.
         heartbeat_timeout: seconds after which a worker that gives no sign of life is given up.
-        engine: for Spark and Ray `master`, `cores_per_worker`, `address` and `port`, for Spark also
-            `session`, `memory` and `conf`: see `Cluster.spark` and `Cluster.ray`.
 
     >>> init(workers=2)                       # doctest: +ELLIPSIS
     <grampus.Cluster of 2 workers, job ...>
@@ -69,8 +75,17 @@ def init(
         "log_dir": log_dir,
         "start_timeout": start_timeout,
         "heartbeat_timeout": heartbeat_timeout,
-        **engine,
     }
+    engine = {
+        "master": master,
+        "session": session,
+        "cores_per_worker": cores_per_worker,
+        "memory": memory,
+        "conf": conf,
+        "address": address,
+        "port": port,
+    }
+    settings |= {name: value for name, value in engine.items() if value is not None}
     running = _session.own()
     if running is not None and running.is_running():
         _check_same({**settings, "cluster": cluster})
@@ -81,9 +96,9 @@ def init(
         made = cluster
     elif cluster in _KINDS:
         kind = getattr(Cluster, cluster)
-        unknown = sorted(engine.keys() - inspect.signature(kind).parameters.keys())
+        unknown = sorted(settings.keys() - inspect.signature(kind).parameters.keys())
         if unknown:
-            raise TypeError(f"init(cluster={cluster!r}) takes no {unknown[0]!r}")
+            raise TypeError(f"{unknown[0]} is nothing that a cluster of kind {cluster!r} has: leave it out")
         made = kind(**settings)
     else:
         kinds = ", ".join(map(repr, _KINDS))

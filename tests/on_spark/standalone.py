@@ -62,6 +62,7 @@ class Standalone:
         """Start the Master and both Workers, and wait until they know each other."""
         self.folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
+        self.workers: dict[int, subprocess.Popen[bytes]] = {}
         port, web = free_port(), free_port()
         self.master = f"spark://127.0.0.1:{port}"
         self._web = f"http://127.0.0.1:{web}/json/"
@@ -70,19 +71,27 @@ class Standalone:
             self._start("127.0.0.1", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports)
             wait_for_port(port)
             for number in (2, 3):
-                host = f"127.0.0.{number}"
-                options = ["--host", host, "--webui-port", free_port(), "--cores", cores, "--memory", "2g"]
-                options += ["--work-dir", folder / f"work-{number}", self.master]
-                self._start(host, "org.apache.spark.deploy.worker.Worker", *options)
-            end = time.monotonic() + UP_WITHIN
-            while self._alive() < 2:
-                assert time.monotonic() < end, "the Workers do not come"
-                time.sleep(0.05)
+                self.start_worker(number, cores)
+            self.wait_for_workers()
         except BaseException:
             self.close()
             raise
 
-    def _start(self, host: str, main: str, *arguments: object) -> None:
+    def start_worker(self, number: int, cores: int = 1) -> None:
+        """Start the Worker at 127.0.0.`number`."""
+        host = f"127.0.0.{number}"
+        options = ["--host", host, "--webui-port", free_port(), "--cores", cores, "--memory", "2g"]
+        options += ["--work-dir", self.folder / f"work-{number}", self.master]
+        self.workers[number] = self._start(host, "org.apache.spark.deploy.worker.Worker", *options)
+
+    def wait_for_workers(self, count: int = 2) -> None:
+        """Until the Master knows so many."""
+        end = time.monotonic() + UP_WITHIN
+        while self._alive() < count:
+            assert time.monotonic() < end, "the Workers do not come"
+            time.sleep(0.05)
+
+    def _start(self, host: str, main: str, *arguments: object) -> subprocess.Popen[bytes]:
         log = (self.folder / f"{main.rsplit('.', 1)[-1]}-{host}.log").open("wb")
         with log:
             process = subprocess.Popen(
@@ -94,6 +103,7 @@ class Standalone:
                 start_new_session=True,
             )
         self._processes.append(process)
+        return process
 
     def _alive(self) -> int:
         with contextlib.suppress(OSError), urllib.request.urlopen(self._web, timeout=2) as answer:

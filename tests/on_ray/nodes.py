@@ -1,0 +1,104 @@
+"""A real Ray of two nodes on this machine, in a network of its own: Ray listens on all interfaces."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_CLONE_NEWNET = 0x40000000
+UP_WITHIN = 60.0
+HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+PORT = 6379
+
+
+class Alone:
+    """This process, and what it starts from now on, in a network that has a loopback and nothing else."""
+
+    def __init__(self) -> None:
+        """Enter it; raise `OSError` where that is not allowed."""
+        self._before = os.open("/proc/self/ns/net", os.O_RDONLY)
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(_CLONE_NEWNET):
+            os.close(self._before)
+            raise OSError(ctypes.get_errno(), "no network of its own")
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=10)
+
+    def leave(self) -> None:
+        """Go back."""
+        ctypes.CDLL(None, use_errno=True).setns(self._before, _CLONE_NEWNET)
+        os.close(self._before)
+
+
+class Nodes:
+    """Two nodes with one CPU each, unless told otherwise, until they are closed."""
+
+    def __init__(self, folder: Path, cpus: int = 1) -> None:
+        """Start them, and wait until the head takes connections."""
+        token = folder / "token"
+        token.write_text(secrets.token_hex(32))
+        token.chmod(0o600)
+        self.environment = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+            # A node whose raylet is gone is given up after so long.
+            "RAY_health_check_period_ms": "500",
+            "RAY_health_check_failure_threshold": "4",
+            "HOME": str(folder),
+        }
+        self._folder = folder
+        self.address = f"{HEAD}:{PORT}"
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
+        try:
+            self._start(
+                HEAD, cpus, "--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={folder}/r"
+            )
+            _wait_for(HEAD, PORT)
+            self._start(OTHER, cpus, f"--address={self.address}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, address: str, cpus: int, *options: str) -> None:
+        with (self._folder / f"{address}.log").open("wb") as log:
+            self._nodes[address] = subprocess.Popen(
+                [
+                    *[str(Path(sys.executable).with_name("ray")), "start", "--block", *options],
+                    *[f"--node-ip-address={address}", f"--num-cpus={cpus}", "--object-store-memory=209715200"],
+                ],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def close(self) -> None:
+        """End both, the head last."""
+        for node in reversed(self._nodes.values()):
+            node.send_signal(signal.SIGTERM)
+            try:
+                node.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(node.pid, signal.SIGKILL)
+                node.wait(10)
+        self._nodes.clear()
+
+
+def _wait_for(host: str, port: int) -> None:
+    end = time.monotonic() + UP_WITHIN
+    while True:
+        try:
+            with socket.create_connection((host, port), 1):
+                return
+        except OSError:
+            assert time.monotonic() < end, f"nobody listens at {host}:{port}"
+            time.sleep(0.05)

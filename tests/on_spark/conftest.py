@@ -1,0 +1,52 @@
+"""One Spark for all tests here, and a session of it for those of a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from leftovers import leaving_nothing  # noqa: E402
+from standalone import QUIET, TWO_EXECUTORS, Standalone, environment  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch, tmp_path):
+    """What a test leaves behind is looked for among processes of Grampus: Spark's stay."""
+    monkeypatch.chdir(tmp_path)
+    with leaving_nothing(monkeypatch, engine=True) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory):
+    """A Master, and two Workers with two cores each."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment().items():
+            patch.setenv(name, value)
+        cluster = Standalone(tmp_path_factory.mktemp("spark"), cores=2)
+        yield cluster
+        cluster.close()
+
+
+def classic(master, settings):
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("tests")
+    for name, value in {**QUIET, **settings}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+@pytest.fixture(scope="module")
+def spark(standalone):
+    """A session with two executors of one core each, on hosts of their own."""
+    session = classic(standalone.master, TWO_EXECUTORS)
+    yield session
+    session.stop()
