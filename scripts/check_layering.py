@@ -1,11 +1,12 @@
 """Hold the arrows between the parts of Grampus.
 
 Crates depend only on crates of a lower layer, only grampus-python names pyo3, only grampus-net opens sockets,
-`frameworks/` and `launchers/` never import each other, and `import grampus` loads no framework or engine.
+`frameworks/`, `launchers/` and `frames/` never import each other, and `import grampus` loads no framework or engine.
 """
 
 import argparse
 import ast
+import itertools
 import json
 import os
 import re
@@ -49,7 +50,7 @@ _SOCKETS = re.compile(
 )
 
 HEAVY = ("torch", "tensorflow", "pyspark", "ray", "pyarrow", "numpy")
-APART = ("frameworks", "launchers")
+APART = ("frameworks", "launchers", "frames")
 
 # Notes what is asked for, so that `try: import torch` is seen where torch is not installed too.
 _PROBE = """
@@ -117,15 +118,15 @@ def socket_problems(root: Path) -> Iterator[str]:
 
 
 def python_problems(root: Path) -> Iterator[str]:
-    """Yield a line for every import between `frameworks/` and `launchers/`."""
-    for here, there in (APART, APART[::-1]):
+    """Yield a line for every import between folders that are kept apart."""
+    for here, there in itertools.permutations(APART, 2):
         for path in sorted((root / "python" / "grampus" / here).rglob("*.py")):
             name = path.relative_to(root)
             for module, line in imported_modules(path, root / "python"):
                 if module == f"grampus.{there}" or module.startswith(f"grampus.{there}."):
                     yield (
                         f"{name}:{line}: {here}/ imports {module}; "
-                        "the two never meet, so go through Model and Launcher"
+                        "these never meet, so go through Model, Launcher and Loadable"
                     )
 
 

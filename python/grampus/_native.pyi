@@ -1,6 +1,7 @@
 """The compiled part of Grampus."""
 
 import os
+from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
 # A numpy array, whatever speaks DLPack, or (address, elements, code of the type, owner), with or
@@ -27,6 +28,7 @@ __all__ = [
     "CheckpointStore",
     "Cluster",
     "CollectiveError",
+    "Deposit",
     "End",
     "Entry",
     "EventWriter",
@@ -34,6 +36,7 @@ __all__ = [
     "GrampusError",
     "Group",
     "Handle",
+    "Hub",
     "LaneMemory",
     "Line",
     "Loader",
@@ -61,6 +64,8 @@ __all__ = [
     "fit",
     "host_cores",
     "join_parquet",
+    "keep",
+    "keeper_name",
     "lane_seed",
     "lanes_by",
     "lanes_of",
@@ -163,11 +168,51 @@ class Loader:
     ) -> Loader: ...
     @property
     def num_rows(self) -> int: ...
+    @staticmethod
+    def kept(
+        outputs_json: str,
+        threads: int,
+        ahead: int,
+        skip: bool,
+        join: str,
+        manifest: str,
+        wait: float,
+    ) -> Loader: ...
     def begin(self, seed: int, epoch: int, shuffle: bool, window: int | None = None) -> None: ...
     def ask(self, first: int, end: int) -> None: ...
     def room(self) -> int: ...
     def take(self) -> tuple[list[Numbers], list[int], list[str]]: ...
 
+@final
+class Deposit:
+    @staticmethod
+    def open(
+        join: str, hidden: str, outputs_json: str, partition: int, skip: bool, wait: float
+    ) -> Deposit | None: ...
+    def add(self, table: Table) -> None: ...
+    def add_groups(self, paths: _Texts, groups: list[int]) -> None: ...
+    def finish(self) -> str: ...
+
+@final
+class Hub:
+    def __new__(cls, bind: str, address: str, port: int, silent: float) -> Hub: ...
+    @property
+    def join(self) -> str: ...
+    def keepers(self) -> list[tuple[int, int, str, str | None]]: ...
+    def keep(self, deposits: list[int]) -> None: ...
+    def close(self) -> None: ...
+
+def keep(
+    join: str,
+    hidden: str,
+    watched: int,
+    memory: int,
+    folder: str,
+    silent: float,
+    wait: float,
+    started: Callable[[bool], None],
+) -> str: ...
+def keeper_name(join: str, watched: int, space: int) -> str: ...
 @final
 class ParquetDataset:
     def __new__(cls, paths: _Texts) -> ParquetDataset: ...

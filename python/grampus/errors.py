@@ -10,6 +10,7 @@ __all__ = [
     "ClusterError",
     "CollectiveError",
     "DataError",
+    "FeedLost",
     "GrampusError",
     "NoColumn",
     "NotPicklable",
@@ -29,6 +30,21 @@ class ClusterError(GrampusError):
 
 class DataError(GrampusError, ValueError):
     """Data cannot be found, read or used as asked; the message names the file, the row and the column."""
+
+
+class FeedLost(DataError):
+    """Rows of a DataFrame or Dataset that an executor held are gone with it.
+
+    `partitions` are those that are to be read again.
+    """
+
+    def __init__(self, text: str, partitions: list[int]) -> None:
+        super().__init__(text)
+        self.partitions = partitions
+
+    def __reduce__(self) -> tuple[type[FeedLost], tuple[str, list[int]]]:
+        """Survive a trip to another process."""
+        return type(self), (str(self), self.partitions)
 
 
 class NoColumn(DataError, KeyError):

@@ -13,8 +13,11 @@ use std::fmt;
 pub struct Place {
     // Errors carry it, and should be small.
     file: Option<Box<str>>,
+    partition: Option<u64>,
     row_group: Option<usize>,
     line: Option<u64>,
+    /// Rows before those that are counted from 0.
+    before: u64,
     row: Option<u64>,
     column: Option<Box<str>>,
 }
@@ -24,6 +27,21 @@ impl Place {
     pub fn file(name: impl Into<String>) -> Self {
         Self {
             file: Some(name.into().into()),
+            ..Self::default()
+        }
+    }
+
+    /// In a partition of a frame, from a row on: where rows come in pieces, those of a piece are counted on.
+    ///
+    /// ```
+    /// use grampus_data::Place;
+    /// let place = Place::partition(3, 10_000).row(17).column("age");
+    /// assert_eq!(place.to_string(), r#"partition 3, row 10017, column "age""#);
+    /// ```
+    pub fn partition(number: u64, before: u64) -> Self {
+        Self {
+            partition: Some(number),
+            before,
             ..Self::default()
         }
     }
@@ -40,9 +58,9 @@ impl Place {
         self
     }
 
-    /// In a row, counted from 0 where the file, or the row group, begins.
+    /// In a row, counted from 0 where the file, the partition or the row group begins.
     pub fn row(mut self, number: u64) -> Self {
-        self.row = Some(number);
+        self.row = Some(self.before + number);
         self
     }
 
@@ -57,6 +75,7 @@ impl fmt::Display for Place {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             self.file.as_ref().map(|name| name.to_string()),
+            self.partition.map(|number| format!("partition {number}")),
             self.row_group.map(|number| format!("row group {number}")),
             self.line.map(|number| format!("line {number}")),
             self.row.map(|number| format!("row {number}")),
@@ -182,6 +201,19 @@ pub enum DataError {
         /// What it is and what it must be.
         why: String,
     },
+    /// Rows that a keeper held, and that are gone with it.
+    #[error("the keeper on {host}, which held {}, is lost: {why}", listed(partitions))]
+    Lost {
+        /// Where it was.
+        host: String,
+        /// What it held, in order.
+        partitions: Vec<u64>,
+        /// What happened.
+        why: String,
+    },
+    /// A process that cannot be reached, or says no.
+    #[error("{0}")]
+    Net(#[from] grampus_net::NetError),
     /// A file that cannot be read.
     #[error("{place} is damaged: {why}")]
     Damaged {
@@ -240,6 +272,18 @@ fn edits(from: &str, to: &str) -> usize {
         }
     }
     row[to.len()]
+}
+
+/// Some partitions in words; of many only the first.
+fn listed(partitions: &[u64]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = partitions.iter().take(SHOWN).map(u64::to_string).collect();
+    let more = match partitions.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let many = if partitions.len() == 1 { "" } else { "s" };
+    format!("partition{many} {}{more}", shown.join(", "))
 }
 
 fn hint(nearest: &Option<String>, have: &[String]) -> String {

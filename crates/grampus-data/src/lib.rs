@@ -3,6 +3,7 @@
 pub mod batch;
 mod error;
 pub mod image;
+pub mod keeper;
 pub mod loader;
 mod parallel;
 pub mod source;

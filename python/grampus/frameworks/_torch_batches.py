@@ -11,7 +11,7 @@ from torch.utils import data as torch_data
 from grampus import _native, _report
 from grampus._training.feed import Ask, Places
 from grampus.frameworks._torch_data import Arrays, size_of
-from grampus.shards.batches import Rows, batches
+from grampus.shards.batches import Loadable, Rows, batches
 from grampus.shards.feeding import left_out
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Batches(torch_data.IterableDataset):  # type: ignore[misc]
 class LoaderSource:
     """Rows that the threads of a loader read."""
 
-    def __init__(self, rows: Rows, threads: int) -> None:
+    def __init__(self, rows: Loadable, threads: int) -> None:
         """Tables that are kept are read now."""
         self._rows = rows
         self._loader = rows.loader(threads)
@@ -162,7 +162,7 @@ class ArraySource:
 class LoadedTable:
     """Rows that a loader reads, for the Estimator's loop: places, in an order that the loader knows."""
 
-    def __init__(self, rows: Rows, seed: int, threads: int, shuffled: bool) -> None:
+    def __init__(self, rows: Loadable, seed: int, threads: int, shuffled: bool) -> None:
         """Who does not train reads in order."""
         self._source = LoaderSource(rows, threads)
         self._seed = seed

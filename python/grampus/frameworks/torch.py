@@ -373,7 +373,7 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     if isinstance(value, batches.Packed):
         bad = [row for row, _ in value.bad]
         return TableFeed(_torch_data.Arrays(value.load(), training, bad), lanes, size, weigh)
-    if isinstance(value, batches.Rows):
+    if isinstance(value, batches.Loadable):
         table = _torch_batches.LoadedTable(value, lanes.seed, lanes.threads, training)
         return TableFeed(table, lanes, size, weigh)
     if loader is not None:

@@ -126,14 +126,27 @@ class Packed:
         return self.wanted.filled(arrays)
 
 
+class Loadable:
+    """Rows that the threads of a loader read, wherever they are."""
+
+    wanted: Wanted
+    # Blocks that are shuffled among themselves where files are read each time; without it all is kept.
+    window: int | None
+    # Whether rows that cannot be used are left out.
+    skip: bool
+
+    def loader(self, threads: int) -> _native.Loader:
+        """Threads that read, of this process."""
+        raise NotImplementedError
+
+
 @dataclass
-class Rows:
+class Rows(Loadable):
     """Rows of stored shards, of Parquet files, or of tables of this process, that a loader reads."""
 
     wanted: Wanted
     parts: list[Part] | None = None
     paths: list[str] | None = None
-    # Blocks that are shuffled among themselves where files are read each time; without it all is kept.
     window: int | None = None
     skip: bool = False
     tables: list[_native.Table] | None = None

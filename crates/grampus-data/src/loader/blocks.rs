@@ -25,6 +25,19 @@ pub trait Blocks: Send + Sync {
     fn skips(&self) -> bool;
 }
 
+/// Rows of blocks, some of which are elsewhere: only the rows that are wanted are read of them.
+pub trait Picked: Send + Sync {
+    /// How many rows each block has.
+    fn sizes(&self) -> &[u64];
+
+    /// The blocks that hold some rows, by number and in order. Of one that is elsewhere these rows come, so that each has another
+    /// number there, which takes the place of its own; called by several threads at once.
+    fn pick(&self, rows: &mut [(usize, u64)]) -> Result<Vec<(usize, Arc<Packed>)>, DataError>;
+
+    /// Whether rows that cannot be used are left out, and listed, instead of being errors.
+    fn skips(&self) -> bool;
+}
+
 /// Blocks that are in memory.
 pub struct Held {
     blocks: Vec<Arc<Packed>>,

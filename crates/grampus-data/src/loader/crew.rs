@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, Picked};
 use super::gather::{Batch, Maker, Opened};
 use super::sequence::Sequence;
 use crate::batch::{Packed, Spare};
@@ -23,8 +23,35 @@ pub struct Loader {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Where rows come from.
+enum Source {
+    Blocks(Box<dyn Blocks>),
+    Picked(Box<dyn Picked>),
+}
+
+impl Source {
+    fn sizes(&self) -> &[u64] {
+        match self {
+            Self::Blocks(blocks) => blocks.sizes(),
+            Self::Picked(rows) => rows.sizes(),
+        }
+    }
+
+    fn skips(&self) -> bool {
+        match self {
+            Self::Blocks(blocks) => blocks.skips(),
+            Self::Picked(rows) => rows.skips(),
+        }
+    }
+
+    /// Blocks that are read as a whole, and closed when nobody needs them.
+    fn streamed(&self) -> bool {
+        matches!(self, Self::Blocks(blocks) if !blocks.held())
+    }
+}
+
 struct Shared {
-    blocks: Box<dyn Blocks>,
+    source: Source,
     spare: Spare,
     state: Mutex<State>,
     /// There is work, or it is over.
@@ -63,8 +90,17 @@ enum Work {
 impl Loader {
     /// So many threads over these blocks; at most `ahead` batches are kept for use again.
     pub fn new(blocks: Box<dyn Blocks>, threads: usize, ahead: usize) -> io::Result<Self> {
+        Self::over(Source::Blocks(blocks), threads, ahead)
+    }
+
+    /// The same over rows that may be elsewhere.
+    pub fn picking(rows: Box<dyn Picked>, threads: usize, ahead: usize) -> io::Result<Self> {
+        Self::over(Source::Picked(rows), threads, ahead)
+    }
+
+    fn over(source: Source, threads: usize, ahead: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            blocks,
+            source,
             spare: Spare::new(2 * ahead),
             state: Mutex::default(),
             work: Condvar::new(),
@@ -84,7 +120,7 @@ impl Loader {
 
     /// The sizes of the blocks.
     pub fn sizes(&self) -> &[u64] {
-        self.shared.blocks.sizes()
+        self.shared.source.sizes()
     }
 
     /// Forgets what was asked for, and takes rows in this order from now on.
@@ -108,12 +144,15 @@ impl Loader {
         state.asked += 1;
         let near = sequence.near(places.start);
         let ask = Ask {
-            needs: sequence.blocks(places.clone()),
+            needs: match &shared.source {
+                Source::Blocks(_) => sequence.blocks(places.clone()),
+                Source::Picked(_) => Vec::new(),
+            },
             places,
             taken: false,
         };
         shared.want(&mut state, ask.needs.iter().copied());
-        if !shared.blocks.held() {
+        if shared.source.streamed() {
             shared.want(&mut state, near.into_iter());
         }
         state.asks.insert(number, ask);
@@ -180,7 +219,7 @@ impl Shared {
 
     /// Closes the blocks that nobody needs now or soon.
     fn let_go(&self, state: &mut State) {
-        if self.blocks.held() {
+        if !self.source.streamed() {
             return;
         }
         let mut needed: HashSet<usize> = HashSet::new();
@@ -204,7 +243,10 @@ impl Shared {
         while let Some(work) = self.find_work() {
             match work {
                 Work::Read(block) => {
-                    let read = guarded(|| self.blocks.read(block)).map_err(Arc::new);
+                    let Source::Blocks(blocks) = &self.source else {
+                        continue;
+                    };
+                    let read = guarded(|| blocks.read(block)).map_err(Arc::new);
                     let mut state = self.lock();
                     state.reading.remove(&block);
                     state.opened.insert(block, read);
@@ -216,9 +258,20 @@ impl Shared {
                         spare: &self.spare,
                         sequence: &sequence,
                         decoder: &mut decoder,
-                        skip: self.blocks.skips(),
+                        skip: self.source.skips(),
                     };
-                    let answer = guarded(|| maker.batch(&sequence.at(places), &blocks)).map_err(Arc::new);
+                    let answer = guarded(|| {
+                        let rows = sequence.at(places);
+                        match &self.source {
+                            Source::Blocks(_) => maker.batch(&rows, &rows, &blocks),
+                            Source::Picked(source) => {
+                                let mut places = rows.clone();
+                                let blocks = Opened(source.pick(&mut places)?);
+                                maker.batch(&rows, &places, &blocks)
+                            }
+                        }
+                    });
+                    let answer = answer.map_err(Arc::new);
                     let mut state = self.lock();
                     // Whoever began anew does not want it any more.
                     if state.asks.contains_key(&number) {

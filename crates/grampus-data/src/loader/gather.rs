@@ -61,10 +61,16 @@ pub(super) struct Maker<'a> {
 type Wrong = Box<(usize, DataError)>;
 
 impl Maker<'_> {
-    /// A batch of these rows: one part for each output, without the rows that must not be used.
-    pub fn batch(&mut self, rows: &[(usize, u64)], blocks: &Opened) -> Result<Batch, DataError> {
-        let (mut kept, mut skipped) = usable(rows, blocks);
-        let like = rows.first().map(|row| blocks.get(row.0));
+    /// A batch of these rows, which stand at `places` of the blocks: one part for each output, without the rows that must not
+    /// be used.
+    pub fn batch(
+        &mut self,
+        rows: &[(usize, u64)],
+        places: &[(usize, u64)],
+        blocks: &Opened,
+    ) -> Result<Batch, DataError> {
+        let (mut kept, mut skipped) = usable(places, blocks);
+        let like = places.first().map(|row| blocks.get(row.0));
         loop {
             match self.parts(rows, &kept, like) {
                 Ok(parts) => {
@@ -103,7 +109,7 @@ impl Maker<'_> {
                 if stored.form() != (kind, axes) {
                     return Err(Box::new((
                         place,
-                        unlike(block, row as u64, axes, stored.form().1),
+                        unlike(block, rows[place].1, axes, stored.form().1),
                     )));
                 }
                 match stored {
@@ -121,7 +127,9 @@ impl Maker<'_> {
                         images
                             .pipeline
                             .run(self.decoder, file, &mut random, room)
-                            .map_err(|error| Box::new((place, undecoded(block, row, images, &error))))?;
+                            .map_err(|error| {
+                                Box::new((place, undecoded(block, rows[place].1, images, &error)))
+                            })?;
                     }
                 }
             }
@@ -155,9 +163,9 @@ fn unlike(block: &Packed, row: u64, one: &[usize], other: &[usize]) -> DataError
     }
 }
 
-fn undecoded(block: &Packed, row: usize, images: &Images, error: &ImageError) -> DataError {
+fn undecoded(block: &Packed, row: u64, images: &Images, error: &ImageError) -> DataError {
     DataError::WrongValue {
-        place: block.place.clone().row(row as u64).column(&images.column),
+        place: block.place.clone().row(row).column(&images.column),
         why: error.to_string(),
     }
 }

@@ -7,7 +7,7 @@ mod gather;
 mod sequence;
 mod written;
 
-pub use blocks::{Blocks, Held, Stream, Tables};
+pub use blocks::{Blocks, Held, Picked, Stream, Tables};
 pub use crew::Loader;
 pub use depth::Depth;
 pub use gather::{Batch, Part};

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use grampus_data::DataError;
-use grampus_data::batch::{Buffer, Kind, Output};
+use grampus_data::batch::{Buffer, Kind};
+use grampus_data::keeper::{Kept, Manifest};
 use grampus_data::loader::{self, Batch, Blocks, Depth, Held, Sequence, Stream, Tables};
 use grampus_data::source::find;
 use grampus_data::table::parquet::Dataset;
@@ -12,11 +13,15 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::keeper::{join_of, outputs_of, seconds};
 use super::table::{Table, borrow};
-use super::{detached, raise};
+use super::{detached, raise_data};
 
 /// How often a thread that waits looks for signals.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Threads more where rows come from elsewhere: so many batches are on their way at once.
+const WAITING: usize = 3;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Loader>()?;
@@ -99,10 +104,7 @@ fn blocks(
     tables: Option<Vec<grampus_data::Table>>,
     paths: Option<Vec<String>>,
 ) -> Result<Box<dyn Blocks>, DataError> {
-    let outputs: Vec<Output> = serde_json::from_str(outputs_json).map_err(|error| DataError::Option {
-        option: "outputs".to_owned(),
-        why: error.to_string(),
-    })?;
+    let outputs = outputs_of(outputs_json)?;
     Ok(match tables {
         Some(tables) => Box::new(Tables::new(tables, outputs, skip)),
         None => {
@@ -158,6 +160,35 @@ impl Loader {
         Ok(Self { loader, depth })
     }
 
+    /// Batches of rows that keepers hold. `manifest` says who holds which, as JSON; nobody is waited for longer than `wait`.
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "keywords for Python")]
+    fn kept(
+        py: Python<'_>,
+        outputs_json: &str,
+        threads: usize,
+        ahead: usize,
+        skip: bool,
+        join: &str,
+        manifest: &str,
+        wait: f64,
+    ) -> PyResult<Self> {
+        let (join, wait) = (join_of(join)?, seconds(wait)?);
+        let loader = detached(py, || {
+            let manifest: Manifest = serde_json::from_str(manifest).map_err(|error| DataError::Option {
+                option: "manifest".to_owned(),
+                why: error.to_string(),
+            })?;
+            let rows = Kept::open(&join, manifest, outputs_of(outputs_json)?, skip, wait)?;
+            // Threads that wait for rows take no core from those that do not.
+            let threads = threads + if rows.is_far() { WAITING } else { 0 };
+            Ok(loader::Loader::picking(Box::new(rows), threads, ahead))
+        })?;
+        let depth = Mutex::new(Depth::new(ahead));
+        let loader = loader?;
+        Ok(Self { loader, depth })
+    }
+
     #[getter]
     fn num_rows(&self) -> u64 {
         self.loader.sizes().iter().sum()
@@ -194,7 +225,7 @@ impl Loader {
         self.depth().asked(!ready);
         loop {
             if let Some(answer) = py.detach(|| self.loader.next(LOOK)) {
-                return answer.map(taken).map_err(|error| raise(py, &error));
+                return answer.map(taken).map_err(|error| raise_data(py, &error));
             }
             py.check_signals()?;
         }

@@ -1,6 +1,7 @@
 //! Tables, images and files for Python.
 
 mod image;
+mod keeper;
 mod loader;
 mod read;
 mod table;
@@ -15,6 +16,7 @@ use pyo3::types::PyType;
 /// Adds what this folder gives to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     image::register(module)?;
+    keeper::register(module)?;
     loader::register(module)?;
     read::register(module)?;
     table::register(module)?;
@@ -30,7 +32,19 @@ fn raise(py: Python<'_>, error: &impl Display) -> PyErr {
     }
 }
 
+/// What is wrong with data; rows that are gone with their keeper can be brought again, so they have an exception of their own.
+fn raise_data(py: Python<'_>, error: &DataError) -> PyErr {
+    static LOST: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    match error {
+        DataError::Lost { partitions, .. } => match LOST.import(py, "grampus.errors", "FeedLost") {
+            Ok(class) => PyErr::from_type(class.clone(), (error.to_string(), partitions.clone())),
+            Err(error) => error,
+        },
+        other => raise(py, other),
+    }
+}
+
 /// Does what takes time while other threads of Python run.
 fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> Result<T, DataError>) -> PyResult<T> {
-    py.detach(work).map_err(|error| raise(py, &error))
+    py.detach(work).map_err(|error| raise_data(py, &error))
 }
