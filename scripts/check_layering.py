@@ -1,7 +1,8 @@
 """Hold the arrows between the parts of Grampus.
 
 Crates depend only on crates of a lower layer, only grampus-python names pyo3, only grampus-net opens sockets,
-`frameworks/`, `launchers/` and `frames/` never import each other, and `import grampus` loads no framework or engine.
+`frameworks/`, `launchers/` and `frames/` never import each other, and `import grampus` loads no framework or
+engine.
 """
 
 import argparse

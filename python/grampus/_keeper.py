@@ -1,4 +1,7 @@
-"""The process of a keeper: `python -m grampus._keeper`. What it is told, the key included, comes on standard input."""
+"""The process of a keeper: `python -m grampus._keeper`.
+
+What it is told, the key included, comes on standard input.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     setup = json.load(sys.stdin)
+    # The task waits for the process that it started; nobody has to wait for this one.
+    if os.fork():
+        os._exit(0)
     try:
         _native.keep(**setup, started=lambda here: _say({"here": here}))
     except Exception as error:
@@ -25,7 +31,7 @@ def main() -> int:
 
 
 def _say(answer: dict[str, object]) -> None:
-    """Tell the task that waits, once: after that nobody reads, and nobody is kept waiting for the end of it."""
+    """Tell the task that waits; after that nobody reads, or is kept waiting for the end of what is said."""
     try:
         os.write(1, json.dumps(answer).encode() + b"\n")
     except OSError:

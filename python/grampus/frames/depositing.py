@@ -1,7 +1,7 @@
 """Rows of a partition into the keeping of this executor: what a task of a feed job does.
 
-A keeper is a small process that holds packed rows and gives them out. It takes no slot of the engine. The first
-task of an executor starts it; it ends with the executor, with the driver's feed, and when the feed is closed.
+A keeper is a small process that holds packed rows and gives them out. It takes no slot of the engine. The
+first task of an executor starts it; it ends with the executor, with the driver, and when the feed is closed.
 What it holds is memory and files without names, so nothing is left of it.
 """
 
@@ -60,10 +60,10 @@ class Receipt:
     def from_json(cls, text: str) -> Receipt:
         """Read what `to_json` wrote.
 
-        >>> text = '{"partition": 1, "deposit": 2, "rows": 0, "blocks": [], "bad": 0, "bytes": 0, "digest": "",'
-        >>> text += '"forms": [], "keeper": {"id": 3, "pid": 4, "host": "a", "hidden": "b", "address": "c"}}'
-        >>> Receipt.from_json(Receipt.from_json(text).to_json()).keeper.host
-        'a'
+        >>> keeper = Keeper(3, 4, host="a", hidden="b", address="c")
+        >>> receipt = Receipt(1, 2, 9, (9,), 0, 72, "d", (("f32", (2,)),), keeper)
+        >>> Receipt.from_json(receipt.to_json()) == receipt
+        True
         """
         told: dict[str, Any] = json.loads(text)
         told["blocks"] = tuple(told["blocks"])
@@ -80,7 +80,10 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Order:
-    """What a task of a feed job is told. It holds the key of the feed: it is as secret as the task's closure."""
+    """What a task of a feed job is told.
+
+    It holds the key of the feed, and is as secret as what engines send along with a task.
+    """
 
     join: str
     outputs: str
@@ -88,7 +91,7 @@ class Order:
     # Bytes that a keeper has in memory at most; the rest is on disk, in `folder`.
     memory: int
     folder: str | None
-    # Seconds for which a task, a keeper or a worker waits for another, and after which silence is taken for an end.
+    # Seconds for which one waits for another, and after which silence is taken for an end.
     wait: float
     silent: float
 
@@ -97,15 +100,15 @@ class Order:
         return f"<order of a feed, {self.memory} bytes in memory>"
 
 
-def deposit(
-    batches: Iterable[Any], order: Order, partition: int, *, watched: int | None = None
-) -> Receipt:
+def deposit(batches: Iterable[Any], order: Order, partition: int, *, watched: int | None = None) -> Receipt:
     """Pack the rows of a partition as they come, and leave them with the keeper of this executor.
 
-    `batches` are `pyarrow.RecordBatch`, or whatever else gives an Arrow stream; no more than one of them, and one
-    block of packed rows, is in memory at a time. Raises `DataError` that names partition, row and column where a
-    row cannot be used, unless the feed skips such rows. Where this raises, or is ended, nothing is kept of the
-    partition; deposits of attempts that the driver does not take are dropped.
+    `batches` are `pyarrow.RecordBatch`, or whatever else gives an Arrow stream; no more than one of them, and
+    one block of packed rows, is in memory at a time. Raises `DataError` that names partition, row and column
+    where a row cannot be used, unless the feed skips such rows. Where this raises, or is ended, nothing is
+    kept of the partition; deposits of attempts that the driver does not take are dropped.
+
+    `watched` is the process with which the keeper ends, by default `executor_process()`.
     """
     found = _open(order, partition, watched)
     for batch in batches:
@@ -114,7 +117,12 @@ def deposit(
 
 
 def deposit_groups(
-    paths: Sequence[str], row_groups: Sequence[int], order: Order, partition: int, *, watched: int | None = None
+    paths: Sequence[str],
+    row_groups: Sequence[int],
+    order: Order,
+    partition: int,
+    *,
+    watched: int | None = None,
 ) -> Receipt:
     """Read row groups of Parquet files as a partition, without the engine; otherwise like `deposit`.
 
@@ -134,7 +142,7 @@ def executor_process() -> int:
     while True:
         try:
             stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-            name = Path(os.readlink(f"/proc/{process}/exe")).name
+            name = Path(f"/proc/{process}/exe").readlink().name
         except OSError:
             return process
         parent = int(stat.rpartition(")")[2].split()[1])
@@ -146,7 +154,7 @@ def executor_process() -> int:
 def _open(order: Order, partition: int, watched: int | None) -> _native.Deposit:
     process = executor_process() if watched is None else watched
     # Where each executor sees only its own processes, several have the same number.
-    space = os.stat("/proc/self/ns/pid").st_ino
+    space = Path("/proc/self/ns/pid").stat().st_ino
     hidden = _native.keeper_name(order.join, process, space)
     limit = time.monotonic() + order.wait
     while True:
@@ -188,15 +196,14 @@ def _start(order: Order, hidden: str, watched: int, limit: float) -> None:
         told.close()
         ready, _, _ = select.select([said], [], [], max(limit - time.monotonic(), 0))
         answer = json.loads(said.readline() or b"{}") if ready else {"why": "it did not start in time"}
-    if "why" in answer or not answer:
-        process.kill()
-        process.wait()
+    # It has forked itself away, or does not run at all.
+    process.kill()
+    process.wait()
+    if "here" not in answer:
         raise DataError(
             f"the keeper of this executor cannot start: {answer.get('why', 'it ended at once')}: look at the "
             f"memory of the executor, and whether {sys.executable} can import grampus"
         )
-    if not answer["here"]:
-        process.wait()
 
 
 def _folder() -> str:

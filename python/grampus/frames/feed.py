@@ -23,10 +23,10 @@ MEMORY = 8 << 30
 class Feed:
     """The rows of one frame, on the executors that read them.
 
-    A job of the engine, before any worker holds a slot, lets each of its tasks `deposit` one partition with `order`; `take` makes
-    of the receipts what workers read. A keeper that ends takes its rows along: `lost` names the partitions, and
-    once they were deposited again, `again` puts them in the place of those lost. Closing the feed ends all keepers; so does the
-    end of this process.
+    A job of the engine, before any worker holds a slot, lets each of its tasks `deposit` one partition with
+    `order`; `take` makes of the receipts what workers read. A keeper that ends takes its rows along: `lost`
+    names the partitions, and once they were deposited again, `again` puts them in the place of those lost.
+    Closing the feed ends all keepers; so does the end of this process.
     """
 
     def __init__(
@@ -55,11 +55,13 @@ class Feed:
         self.copied_bytes = 0
 
     def take(self, receipts: Iterable[Receipt]) -> Kept:
-        """The rows of all partitions, in the order of the partitions; deposits that are not among these are dropped."""
+        """The rows of all partitions, in their order; deposits that are not among these are dropped."""
         taken: dict[int, Receipt] = {}
         for receipt in receipts:
             if receipt.partition in taken:
-                raise DataError(f"partition {receipt.partition} has two receipts: pass those that the job gave")
+                raise DataError(
+                    f"partition {receipt.partition} has two receipts: pass those that the job gave"
+                )
             taken[receipt.partition] = receipt
         return self._keep(taken)
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Kept(Loadable):
     """All rows of a frame, with those who hold them; what a worker is sent.
 
-    The number of a row is its place among the rows of all partitions, in the order of the partitions: as long as these are the same,
-    so is everything that a model learns from them. On a host that a keeper shares, its memory is mapped, and
-    stays mapped when the keeper ends; rows of other hosts, and rows on disk, are asked for as they are needed.
-    A keeper that is lost before raises `grampus.errors.FeedLost`.
+    The number of a row is its place among the rows of all partitions, in the order of the partitions: as long
+    as these are the same, so is all that a model learns from them. On a host that a keeper shares, its memory
+    is mapped, and stays mapped when the keeper ends; rows of other hosts, and rows on disk, are asked for as
+    they are needed. A keeper that is lost before raises `grampus.errors.FeedLost`.
     """
 
     join: str
@@ -62,5 +62,6 @@ class Kept(Loadable):
                 "blocks": receipt.blocks,
             }
             for receipt in self.receipts
+            if receipt.rows
         ]
         return json.dumps({"keepers": [asdict(keeper) for keeper in numbers], "deposits": deposits})

@@ -22,7 +22,7 @@ use crate::loader::Picked;
 pub struct Manifest {
     /// All keepers.
     pub keepers: Vec<Card>,
-    /// All deposits.
+    /// All deposits that have rows.
     pub deposits: Vec<Held>,
 }
 
@@ -121,17 +121,14 @@ impl Kept {
                 keeper,
                 ref blocks,
             } = *held;
-            let mut layouts = Vec::new();
-            if !blocks.is_empty() {
-                let given = found
-                    .get_mut(keeper)
-                    .and_then(|found| found.remove(&deposit))
-                    .flatten();
-                layouts = given.ok_or_else(|| {
-                    let why = "it does not hold these rows any more".to_owned();
-                    self.manifest.lost(keeper, |other| other.deposit == deposit, why)
-                })?;
-            }
+            let given = found
+                .get_mut(keeper)
+                .and_then(|found| found.remove(&deposit))
+                .flatten();
+            let layouts = given.ok_or_else(|| {
+                let why = "it does not hold these rows any more".to_owned();
+                self.manifest.lost(keeper, |other| other.deposit == deposit, why)
+            })?;
             if !layouts
                 .iter()
                 .map(|(layout, _)| layout.rows)
@@ -233,10 +230,10 @@ impl Drop for Kept {
 }
 
 impl Manifest {
-    /// Deposits with rows that a keeper holds.
+    /// Deposits that a keeper holds.
     fn wanted(&self, keeper: usize) -> impl Iterator<Item = &Held> {
         let held = self.deposits.iter();
-        held.filter(move |held| held.keeper == keeper && !held.blocks.is_empty())
+        held.filter(move |held| held.keeper == keeper)
     }
 
     fn lost(&self, keeper: usize, which: impl Fn(&Held) -> bool, why: String) -> DataError {
