@@ -13,7 +13,6 @@ use std::fmt;
 pub struct Place {
     // Errors carry it, and should be small.
     file: Option<Box<str>>,
-    partition: Option<u64>,
     row_group: Option<usize>,
     line: Option<u64>,
     /// Rows before those that are counted from 0.
@@ -40,9 +39,8 @@ impl Place {
     /// ```
     pub fn partition(number: u64, before: u64) -> Self {
         Self {
-            partition: Some(number),
             before,
-            ..Self::default()
+            ..Self::file(format!("partition {number}"))
         }
     }
 
@@ -75,7 +73,6 @@ impl fmt::Display for Place {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             self.file.as_ref().map(|name| name.to_string()),
-            self.partition.map(|number| format!("partition {number}")),
             self.row_group.map(|number| format!("row group {number}")),
             self.line.map(|number| format!("line {number}")),
             self.row.map(|number| format!("row {number}")),

@@ -63,6 +63,9 @@ struct Distant {
     layout: Layout,
 }
 
+/// A block by its number, and the rows that are asked for.
+type Asked<'a> = (usize, &'a Distant, Vec<u32>);
+
 type Visits = Vec<(Result<Found, String>, Far)>;
 
 impl Kept {
@@ -161,7 +164,7 @@ impl Kept {
 
     /// Asks all keepers that have some of these rows, at once.
     fn fetch(&self, wanted: BTreeMap<usize, Vec<u32>>) -> Result<Vec<(usize, Arc<Packed>)>, DataError> {
-        let mut asks: BTreeMap<usize, Vec<(usize, &Distant, Vec<u32>)>> = BTreeMap::new();
+        let mut asks: BTreeMap<usize, Vec<Asked<'_>>> = BTreeMap::new();
         for (number, rows) in wanted {
             if let Some(distant) = self.distant.get(&number) {
                 asks.entry(distant.keeper)
