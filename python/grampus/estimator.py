@@ -10,10 +10,10 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grampus import _native, session
+from grampus import _native, frames, session
 from grampus._figures import count
 from grampus._training import audit as ledger
-from grampus._training import recovery, saved, worker, written
+from grampus._training import answering, recovery, saved, worker, written
 from grampus._training.claim import claimed
 from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Saving, Spec, Written
 from grampus._training.options import (
@@ -307,7 +307,8 @@ class Estimator:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
         A data frame comes back with a column `prediction`, or one for each output of the model. So do tables,
-        files (as an Arrow table) and shards of them; shards of dicts get an entry of that name.
+        files (as an Arrow table) and shards of them; shards of dicts get an entry of that name. A DataFrame of
+        Spark or a Dataset of Ray comes back lazy: tasks of the engine predict with the model as it is now.
 
         Args:
             data: as for `fit`, without labels.
@@ -317,6 +318,10 @@ class Estimator:
                 file that ends in `.parquet`, or a new folder, which gets a file for each block of rows. The
                 workers write while they predict, so that rows beyond memory can be predicted.
         """
+        if frames.frame_of(data) is not None:
+            size = None if batch_size is DEFAULT_BATCH_SIZE else check_size(batch_size, "batch_size")
+            model = answering.Model(self._spec(), self._state, self._seed(), size)
+            return frames.predicted(data, model, feature_cols, out)
         shards = feeding.shards_of(data)
         if shards is not None and shards._skip:
             shards = shards._again(skip=False)

@@ -1,1 +1,43 @@
-"""What is known of the data of engines, such as Spark and Ray: how their rows reach the workers."""
+"""What is known of the data of engines: DataFrames of Spark, classic and Connect, and Datasets of Ray.
+
+No engine is imported here before data of it is met.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from grampus.shards.batches import wanted
+
+if TYPE_CHECKING:
+    from grampus._training.answering import Model
+    from grampus.shards.batches import Columns
+
+_KINDS = {("pyspark", "DataFrame"): "spark", ("ray", "Dataset"): "ray", ("ray", "MaterializedDataset"): "ray"}
+
+
+def engine_of(value: Any) -> str | None:
+    """Which engine holds the data: "spark", "ray", or none.
+
+    >>> engine_of([1, 2, 3])
+    """
+    kind = type(value)
+    return _KINDS.get((kind.__module__.partition(".")[0], kind.__name__))
+
+
+def frame_of(value: Any) -> Any:
+    """The frame or data set of an engine that data is, or that shards stand for; nothing for other data."""
+    # A frame is asked for no attribute: it may answer with a column of that name.
+    return value if engine_of(value) is not None else getattr(value, "_frame", None)
+
+
+def predicted(value: Any, model: Model, feature_cols: Columns | None, out: Any = None) -> Any:
+    """The same with what a model answers, computed by the engine when it is asked for."""
+    if out is not None:
+        raise ValueError("out= is for rows of this machine: let the engine write what predict returns")
+    frame = frame_of(value)
+    read = wanted(feature_cols, None)
+    part = importlib.import_module(f"grampus.frames.{engine_of(frame)}_predict")
+    made = part.predicted(frame, model.snapshot(read), read)
+    return made if frame is value else type(value)(made)

@@ -41,6 +41,21 @@ class Wanted:
         filled: dict[str, Any] = rows.mapped(self.tree, lambda place: arrays[place])
         return filled
 
+    @property
+    def columns(self) -> dict[str, dict[str, Any]]:
+        """The columns that are read, and what is done with each before it is a number, by name.
+
+        >>> wanted(["a", columns.Cast("b", "bool")], None).columns
+        {'a': {}, 'b': {'cast': {'kind': 'bool'}}}
+        """
+        read: dict[str, dict[str, Any]] = {}
+        for output in json.loads(self.outputs):
+            images = {"images": output["images"]} if "images" in output else {}
+            for column in output["columns"]:
+                one = {"name": column} if isinstance(column, str) else column
+                read.setdefault(one["name"], {}).update({**one.get("step", {}), **images})
+        return read
+
 
 def wanted(
     feature_cols: Columns | None, label_cols: Columns | None, images: Sequence[Step] | None = None

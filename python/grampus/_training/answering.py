@@ -1,0 +1,106 @@
+"""A model that only answers, in a process that is no worker: a task of an engine, or the driver."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import pickle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cloudpickle
+
+from grampus._training.cleanup import closing
+from grampus._training.job import Data, Spec
+from grampus._training.lanes import Lanes
+from grampus._training.worker import parts
+from grampus.errors import NotPicklable
+from grampus.shards.batches import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grampus import _native
+    from grampus.shards.batches import Wanted
+
+# Rows that a model gets at once: more are no faster on one core, and take more memory.
+AT_ONCE = 4096
+# Models that a process keeps: plans rarely hold more, and each takes memory.
+_KEPT = 4
+
+
+class Snapshot(NamedTuple):
+    """A model as it was at a call, and what it reads; equal ones have equal names."""
+
+    name: str
+    body: bytes
+
+
+class Model(NamedTuple):
+    """A model as it is now: what was said about it, its weights, and how many rows it gets at once."""
+
+    spec: Spec
+    state: dict[str, Any] | None
+    seed: int
+    at_once: int | None = None
+
+    def snapshot(self, wanted: Wanted) -> Snapshot:
+        """What a process needs to answer: no optimizer, no loss."""
+        alone = Spec(self.spec.framework, self.spec.model, config=self.spec.config)
+        weights = None if self.state is None else {"model": self.state["model"]}
+        try:
+            body = cloudpickle.dumps((alone, weights, self.seed, wanted, self.at_once or AT_ONCE))
+        except Exception as error:
+            raise NotPicklable(f"the model cannot be sent to other processes: {error}") from error
+        return Snapshot(hashlib.sha256(body).hexdigest(), body)
+
+
+class Answering:
+    """The model of a snapshot, ready to answer on one thread: an engine runs a task for each core."""
+
+    def __init__(self, body: bytes) -> None:
+        spec, weights, seed, self._wanted, self._at_once = pickle.loads(body)
+        self._framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
+        self._lanes = Lanes(_Alone(), range(1), 1, seed, threads=1)  # type: ignore[arg-type]
+        self._spec = spec
+        self._model = self._framework.Model(spec, self._lanes, weights, training=False)
+
+    def close(self) -> None:
+        """Leave the process as it was."""
+        self._model.close()
+
+    def answers(self, table: _native.Table) -> dict[str, Any]:
+        """Arrays for the rows of a table, by the names of their columns: a pure function of these rows."""
+        data = Data(Rows(self._wanted, tables=[table]), self._at_once, given=True)
+        with (
+            closing(self._framework.feed(data, self._lanes, self._spec, training=False)) as feed,
+            self._model.evaluating(),
+        ):
+            outputs = [self._model.predict(lane, batch) for _, lane, _, _, batch in parts(feed, self._model)]
+        found: dict[str, Any] = self._framework.predictions(outputs)
+        return found
+
+
+_kept: dict[str, Answering] = {}
+
+
+def answering(name: str, body: Callable[[], bytes]) -> Answering:
+    """The model of a snapshot, which a process loads once; the one that was used last stays longest."""
+    found = _kept.pop(name, None) or Answering(body())
+    _kept[name] = found
+    while len(_kept) > _KEPT:
+        del _kept[next(iter(_kept))]
+    return found
+
+
+class _Alone:
+    """The group of a process that has no others: it opens no socket."""
+
+    rank = 0
+    size = 1
+
+    @property
+    def _native(self) -> _Alone:
+        return self
+
+    def gather_bytes(self, mine: bytes) -> list[bytes]:
+        return [mine]
