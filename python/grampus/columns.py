@@ -15,13 +15,17 @@ is an error that names file, row and column, or is skipped (`on_error="skip"`).
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Cast", "ColumnStep", "Normalise", "OneHot", "Pad", "Scale"]
+if TYPE_CHECKING:
+    from grampus.images import Step
+
+__all__ = ["Cast", "ColumnStep", "Image", "Normalise", "OneHot", "Pad", "Scale"]
 
 _KINDS = {
     "float32": "f32",
@@ -135,6 +139,25 @@ class OneHot(ColumnStep):
         if twice:
             raise ValueError(f"{self}: classes names {twice[0]!r} twice")
         return listed
+
+
+@dataclass(frozen=True)
+class Image(ColumnStep):
+    """The bytes of JPEG, PNG or WebP files, decoded; `steps` of `grampus.images` say what is done with them.
+
+    It stands alone: no other column is beside it in one array.
+
+    >>> from grampus.images import Resize, ToFloat
+    >>> Image("content", [Resize((32, 32)), ToFloat()]).column
+    'content'
+    """
+
+    steps: Sequence[Step] = ()
+
+    def _step(self) -> dict[str, Any]:
+        from grampus.images import pipeline
+
+        return {"images": json.loads(pipeline(self.steps))}
 
 
 @dataclass(frozen=True)

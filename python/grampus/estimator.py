@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import _native, frames, session
 from grampus._figures import count
-from grampus._training import audit as ledger
 from grampus._training import answering, recovery, saved, worker, written
+from grampus._training import audit as ledger
 from grampus._training.claim import claimed
 from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Saving, Spec, Written
 from grampus._training.options import (
@@ -307,8 +307,8 @@ class Estimator:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
         A data frame comes back with a column `prediction`, or one for each output of the model. So do tables,
-        files (as an Arrow table) and shards of them; shards of dicts get an entry of that name. A DataFrame of
-        Spark or a Dataset of Ray comes back lazy: tasks of the engine predict with the model as it is now.
+        files (as an Arrow table) and shards of them; shards of dicts get an entry of that name. DataFrames of
+        Spark and Datasets of Ray come back lazy: tasks of the engine predict, with the model as it is now.
 
         Args:
             data: as for `fit`, without labels.

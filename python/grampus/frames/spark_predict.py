@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native
 from grampus._training.answering import Answering, answering
 from grampus.errors import DataError
+from grampus.frames.places import placed
 from grampus.frames.spark_schema import check, is_connect, quoted, rows_like
 from grampus.frames.vectors import column, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from grampus._training.answering import Snapshot
     from grampus.shards.batches import Wanted
 
-# On Connect a model above this many bytes is sent once, as a file of the session; a smaller one with each plan.
+# On Connect a model of more bytes is sent once, as a file of the session; a smaller one with each plan.
 IN_PLAN = 256 * 1024
 # Names of numpy's types in Spark's SQL.
 _TYPES = {
@@ -60,7 +61,7 @@ def predicted(frame: Any, model: Snapshot, wanted: Wanted) -> Any:
 
 def _function(task: Callable[..., Any], kind: str) -> Any:
     try:
-        from pyspark.sql.functions import ArrowUDFType, arrow_udf
+        from pyspark.sql.functions import arrow_udf
     except ImportError:
         import pyspark
 
@@ -68,7 +69,7 @@ def _function(task: Callable[..., Any], kind: str) -> Any:
             f"predict of a Spark DataFrame needs pyspark 4.1 or newer, this is {pyspark.__version__}: use "
             "Shards.from_arrow(df.toArrow()), or a newer Spark"
         ) from None
-    return arrow_udf(task, kind, ArrowUDFType.SCALAR_ITER)
+    return arrow_udf(task, kind)
 
 
 def _tried(rows: Any, model: Snapshot) -> dict[str, Any]:
@@ -120,23 +121,13 @@ def _shipped(session: Any, model: Snapshot) -> Callable[[], bytes]:
     return read
 
 
-def placed(text: str, partition: int | None, first: int) -> str:
-    """What is wrong with a batch, said of the partition whose row `first` is its first.
-
-    >>> placed('shard 0, row 2, column "a" is null', 3, 10000)
-    'partition 3, row 10002, column "a" is null'
-    """
-    where = "" if partition is None else f"partition {partition}, "
-    return re.sub(r"^shard 0, row (\d+)", lambda found: f"{where}row {first + int(found[1])}", text)
-
-
 def _task(
     body: Callable[[], bytes], name: str, names: Sequence[str], answers: Sequence[str]
 ) -> Callable[..., Any]:
     """What a task does with the batches of its partition."""
+    import pyarrow
 
     def answer(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -157,4 +148,7 @@ def _task(
             made = [column(found[each]) for each in answers]
             yield made[0] if len(made) == 1 else pyarrow.StructArray.from_arrays(made, names=list(answers))
 
+    # Spark reads from these that batches come one after the other, and in which form.
+    given = pyarrow.Array if len(names) == 1 else tuple[pyarrow.Array, ...]
+    answer.__annotations__ = {"batches": Iterator[given], "return": Iterator[pyarrow.Array]}  # type: ignore[valid-type]
     return answer

@@ -50,7 +50,9 @@ def check_type(kind: Any, name: str, step: dict[str, Any]) -> None:
         needed = "one_hot" if shown == "string" else "images"
         if needed not in step:
             how = "gp.columns.OneHot" if shown == "string" else "gp.columns.Image"
-            raise DataError(f'column "{name}" holds {shown}, and a model takes numbers: use {how}("{name}", …)')
+            raise DataError(
+                f'column "{name}" holds {shown}, and a model takes numbers: use {how}("{name}", …)'
+            )
     elif kind.typeName() == "array":
         check_type(kind.elementType, name, step)
     elif kind.typeName() == "struct":
@@ -63,7 +65,7 @@ def check_type(kind: Any, name: str, step: dict[str, Any]) -> None:
 
 
 def rows_like(frame: Any, wanted: Wanted) -> Any:
-    """Two rows of the columns that a model reads: made up where the schema says how, else the first one twice.
+    """Two rows of what a model reads: made up where the schema says how, else the first one twice.
 
     Two, because some models lose the axis of rows where there is one row.
     """

@@ -2,7 +2,7 @@
 
 Lists and numbers go as they are. A vector of Spark's ML library, which Arrow knows as a struct, becomes a
 list; any other struct becomes one list of the numbers in its fields, in their order; a tensor of Ray becomes
-lists within lists. All of it works on whole columns.
+lists within lists. Decimals become floats. All of it works on whole columns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _plain(column: Any, name: str) -> Any:
         return _side_by_side(column, name)
     if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
         return _with_room(column)
-    return column
+    return column.cast(pyarrow.float64()) if pyarrow.types.is_decimal(kind) else column
 
 
 def is_vector(kind: Any) -> bool:

@@ -72,7 +72,7 @@ def wanted(
     def add(chosen: Columns) -> Any:
         named = listed(chosen)
         first = len(outputs)
-        outputs.extend({"columns": [_described(column) for column in listed(one)]} for one in named)
+        outputs.extend(_output(listed(one)) for one in named)
         return first if len(named) == 1 else tuple(range(first, len(outputs)))
 
     tree = {"x": add(feature_cols)}
@@ -82,7 +82,16 @@ def wanted(
         outputs[0]["images"] = json.loads(pipeline(images))
     if label_cols is not None:
         tree["y"] = add(label_cols)
-    return Wanted(json.dumps(outputs), tree, images is not None)
+    return Wanted(json.dumps(outputs), tree, any("images" in output for output in outputs))
+
+
+def _output(side_by_side: list[Any]) -> dict[str, Any]:
+    """One array."""
+    if not any(isinstance(column, columns.Image) for column in side_by_side):
+        return {"columns": [_described(column) for column in side_by_side]}
+    if len(side_by_side) > 1:
+        raise DataError("an image stands alone: take it out of the list of columns that stand side by side")
+    return {"columns": [side_by_side[0].column], **side_by_side[0]._step()}
 
 
 def is_one(column: Any) -> bool:

@@ -1,0 +1,62 @@
+"""Estimators and rows that tests of Spark and Ray predict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import nn
+
+import grampus as gp
+
+ROWS = 200
+
+
+def table(rows=ROWS):
+    """Numbers of several types, texts and lists, which are functions of the number of the row."""
+    draws = np.random.default_rng(7)
+    lists = draws.standard_normal((rows, 3)).astype("f4")
+    return pa.table(
+        {
+            "id": np.arange(rows),
+            "a": draws.standard_normal(rows),
+            "b": draws.standard_normal(rows).astype("f4"),
+            "c": draws.integers(0, 9, rows).astype("i4"),
+            "city": [["Oslo", "Rome", "Lima"][row % 3] for row in range(rows)],
+            "list": pa.array(list(lists)),
+        }
+    )
+
+
+def mlp(inputs, outputs=2, seed=1, **other):
+    """An estimator of a small network, whose weights are its seed's."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(inputs, 8), nn.ReLU(), nn.Linear(8, outputs))
+    return gp.Estimator.from_torch(model=model, optimizer="sgd", config={"lr": 0.1}, workers=1, **other)
+
+
+class Named(nn.Module):
+    """Two inputs, and outputs by name: a number a row, and a matrix a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, a, b):
+        return {"sum": (a + b) * self.scale, "grid": torch.stack([a, b, a, b], 1).reshape(-1, 2, 2)}
+
+
+def named():
+    """An estimator of it."""
+    return gp.Estimator.from_torch(model=Named, optimizer="sgd", config={"lr": 0.1}, workers=1)
+
+
+def answers(estimator, rows):
+    """What the model says to these rows in this process."""
+    with torch.no_grad():
+        return estimator.get_model()(torch.as_tensor(np.asarray(rows, "f4"))).numpy()
+
+
+def numbers(column):
+    """A column of lists as a matrix."""
+    return np.array(column.to_pylist(), "f4")

@@ -1,0 +1,88 @@
+"""Ray Datasets in, Ray Datasets out: predictions, shards, and which files stand behind a data set."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from conftest import leaving_nothing
+from engines import ray_cluster
+from frame_models import answers, mlp, named, numbers, table
+
+import grampus as gp
+from grampus.errors import NoColumn
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime():
+    """One Ray for all tests of this file."""
+    with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder, ray_cluster() as ray:
+        yield folder, ray
+
+
+@pytest.fixture
+def data(runtime):
+    """Two blocks."""
+    given = table()
+    return runtime[1].data.from_arrow([given.slice(0, 80), given.slice(80)])
+
+
+def whole(dataset):
+    """All rows as one table, in order."""
+    import ray
+
+    return pa.concat_tables(ray.get(dataset.to_arrow_refs()))
+
+
+# Predictions
+
+
+def test_rows_keep_their_columns_and_get_what_the_model_says(data):
+    estimator = mlp(3)
+    found = estimator.predict(data, feature_cols=[["a", "b", "c"]])
+    assert type(found).__name__ == "Dataset"
+    made, given = whole(found), table()
+    assert made.column_names == [*given.column_names, "prediction"]
+    assert made.drop_columns(["prediction"]).to_pylist() == given.to_pylist()
+    rows = np.stack([given[name].to_numpy() for name in "abc"], 1)
+    np.testing.assert_allclose(numbers(made["prediction"]), answers(estimator, rows), atol=1e-5)
+
+
+def test_each_output_is_a_column(data):
+    made = whole(named().predict(data, feature_cols=["a", "b"])).to_pylist()[5]
+    a, b = np.float32(made["a"]), made["b"]
+    assert made["prediction_sum"] == pytest.approx(3 * (a + b), abs=1e-5)
+    assert np.allclose(made["prediction_grid"], [[a, b], [a, b]])
+
+
+def test_tensors_are_lists_within_lists(runtime):
+    images = np.random.default_rng(0).standard_normal((6, 2, 3)).astype("f4")
+    estimator = gp.Estimator.from_torch(model=torch.nn.Flatten(), optimizer="sgd", config={"lr": 0.1})
+    made = whole(estimator.predict(runtime[1].data.from_numpy(images), feature_cols="data"))
+    assert np.array_equal(numbers(made["prediction"]), images.reshape(6, 6))
+
+
+def test_pandas_and_ray_agree(data):
+    estimator = mlp(3)
+    with estimator:
+        local = estimator.predict(table().to_pandas(), feature_cols=[["a", "b", "c"]])["prediction"]
+    found = whole(estimator.predict(data, feature_cols=[["a", "b", "c"]]))["prediction"]
+    np.testing.assert_allclose(numbers(found), np.stack(local.to_list()), atol=1e-5)
+
+
+# Wrong use
+
+
+def test_a_column_that_is_not_there(data):
+    with pytest.raises(NoColumn, match='there is no column "lists": do you mean "list"'):
+        mlp(3).predict(data, feature_cols="lists")
+
+
+def test_a_null_in_a_feature(runtime):
+    holed = runtime[1].data.from_arrow(pa.table({"a": [1.0, None], "b": [1.0, 2.0]}))
+    with pytest.raises(Exception, match='row 1 of a block, column "a" is null'):
+        mlp(2).predict(holed, feature_cols=[["a", "b"]]).materialize()
+
+
+def test_a_column_that_no_model_takes(data):
+    with pytest.raises(Exception, match='column "city" holds text'):
+        mlp(1).predict(data, feature_cols="city").materialize()

@@ -1,0 +1,208 @@
+"""Spark DataFrames in, Spark DataFrames out: predictions, shards, and which files stand behind a frame."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import leaving_nothing
+from engines import spark_session
+from frame_models import answers, mlp, named, numbers, table
+from PIL import Image
+from pyspark.errors import PythonException
+from pyspark.ml.linalg import Vectors
+from pyspark.sql import functions
+
+import grampus as gp
+from grampus.errors import DataError, NoColumn
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime():
+    """One session for all tests of this file."""
+    with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder, spark_session() as session:
+        session.sparkContext.setLogLevel("OFF")
+        yield folder, session
+
+
+@pytest.fixture
+def spark(runtime):
+    return runtime[1]
+
+
+@pytest.fixture
+def frame(spark):
+    return spark.createDataFrame(table())
+
+
+# Predictions
+
+
+def test_rows_keep_their_columns_and_get_what_the_model_says(frame):
+    estimator = mlp(3)
+    found = estimator.predict(frame, feature_cols=[["a", "b", "c"]])
+    assert found.columns == [*frame.columns, "prediction"]
+    assert found.schema["prediction"].dataType.simpleString() == "array<float>"
+    made, given = found.toArrow(), table()
+    assert made.drop_columns(["prediction"]).to_pylist() == given.to_pylist()
+    rows = np.stack([given[name].to_numpy() for name in "abc"], 1)
+    np.testing.assert_allclose(numbers(made["prediction"]), answers(estimator, rows), atol=1e-5)
+
+
+def test_nothing_runs_at_the_call(frame, spark):
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
+    spark.sparkContext.setJobGroup("predict", "")
+    found = mlp(3).predict(frame, feature_cols=[["a", "b", "c"]])
+    assert not jobs("predict")
+    assert found.count() == table().num_rows
+    assert jobs("predict")
+
+
+def test_each_output_is_a_column_and_the_model_runs_once(frame):
+    found = named().predict(frame, feature_cols=["a", "b"])
+    kinds = {name: found.schema[name].dataType.simpleString() for name in found.columns[-2:]}
+    assert kinds == {"prediction_sum": "float", "prediction_grid": "array<array<float>>"}
+    assert found._jdf.queryExecution().executedPlan().toString().count("answer(") == 1
+    made = found.toArrow().to_pylist()[5]
+    a, b = np.float32(made["a"]), made["b"]
+    assert made["prediction_sum"] == pytest.approx(3 * (a + b), abs=1e-5)
+    assert np.allclose(made["prediction_grid"], [[a, b], [a, b]])
+
+
+CITIES = ["Lima", "Oslo", "Rome"]
+
+
+def columns_of_every_kind(spark, frame):
+    """Frames, what is read of them, and what the model then gets."""
+    given = table()
+    lists, texts = numbers(given["list"]), given["city"].to_pylist()
+    # Dense and sparse ones beside each other.
+    vectors = [
+        (row, Vectors.dense(each) if row % 2 else Vectors.sparse(3, range(3), each))
+        for row, each in enumerate(lists.tolist())
+    ]
+    structs = np.column_stack([given["a"], given["c"], lists])
+    return {
+        "list": (frame, "list", lists),
+        "vector": (spark.createDataFrame(vectors, ["id", "v"]), "v", lists),
+        "struct": (frame.selectExpr("id", "struct(a, c, list) as s"), "s", structs),
+        "text": (
+            frame,
+            gp.columns.OneHot("city", CITIES),
+            np.array([[t == c for c in CITIES] for t in texts]),
+        ),
+        "padded": (frame, gp.columns.Pad("list", 5), np.pad(lists, ((0, 0), (0, 2)))),
+        "decimal": (
+            frame.withColumn("d", functions.expr("cast(c as decimal(9, 2))")),
+            [["d", "c"]],
+            np.stack([given["c"]] * 2, 1),
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["list", "vector", "struct", "text", "padded", "decimal"])
+def test_columns_of_every_kind(spark, frame, kind):
+    frame, columns, expected = columns_of_every_kind(spark, frame)[kind]
+    estimator = mlp(expected.shape[1])
+    made = estimator.predict(frame, feature_cols=columns).orderBy("id").toArrow()
+    np.testing.assert_allclose(numbers(made["prediction"]), answers(estimator, expected), atol=1e-5)
+
+
+def test_images(spark, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 6, 3), dtype="u1")
+    for row, one in enumerate(pixels):
+        Image.fromarray(one).save(tmp_path / f"{row}.png")
+    frame = spark.read.format("binaryFile").load(str(tmp_path / "*.png")).orderBy("path")
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(108, 1))
+    estimator = gp.Estimator.from_torch(model=model, optimizer="sgd", config={"lr": 0.1})
+    steps = [gp.images.Normalize(mean=[0.0] * 3, std=[1.0] * 3)]
+    found = estimator.predict(frame.select("content"), feature_cols=gp.columns.Image("content", steps))
+    expected = answers(estimator, pixels.transpose(0, 3, 1, 2) / 255)
+    np.testing.assert_allclose(numbers(found.toArrow()["prediction"]), expected, atol=1e-4)
+
+
+def test_the_model_is_that_of_the_call(frame, tmp_path):
+    estimator, other = mlp(2), mlp(2, seed=2)
+    before = estimator.predict(frame, feature_cols=[["a", "b"]])
+    other.save(tmp_path / "other.safetensors")
+    estimator.load(tmp_path / "other.safetensors")
+    rows = np.stack([table()["a"], table()["b"]], 1)
+    np.testing.assert_allclose(numbers(before.toArrow()["prediction"]), answers(mlp(2), rows), atol=1e-5)
+    after = estimator.predict(frame, feature_cols=[["a", "b"]]).toArrow()["prediction"]
+    np.testing.assert_allclose(numbers(after), answers(other, rows), atol=1e-5)
+
+
+def test_predictions_go_on_in_sql_and_to_files(frame, tmp_path):
+    found = mlp(2).predict(frame, feature_cols=[["a", "b"]]).withColumnRenamed("prediction", "p")
+    found.createOrReplaceTempView("predicted")
+    kept = frame.sparkSession.sql("select id, p[0] as first from predicted where p[0] > 0")
+    kept.write.parquet(str(tmp_path / "kept"))
+    read = pq.read_table(tmp_path / "kept")
+    expected = answers(mlp(2), np.stack([table()["a"], table()["b"]], 1))[:, 0]
+    assert sorted(read["id"].to_pylist()) == np.flatnonzero(expected > 0).tolist()
+
+
+def test_names_that_sql_would_take_apart(spark):
+    frame = spark.createDataFrame(pa.table({"a.b": [1.0, 2.0], "c`d": [3.0, 4.0]}))
+    assert mlp(2).predict(frame, feature_cols=[["a.b", "c`d"]]).count() == 2
+
+
+def test_pandas_and_spark_agree(frame):
+    given = table().to_pandas()
+    estimator = mlp(3)
+    with estimator:
+        local = estimator.predict(given, feature_cols=[["a", "b", "c"]])["prediction"]
+    found = estimator.predict(frame, feature_cols=[["a", "b", "c"]]).toArrow()["prediction"]
+    np.testing.assert_allclose(numbers(found), np.stack(local.to_list()), atol=1e-5)
+
+
+# Wrong use
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "says"),
+    [
+        ("cast('2026-01-01' as date)", DataError, 'column "wrong" holds date'),
+        ("map('a', 1)", DataError, 'column "wrong" holds map<string,int>'),
+        ("'text'", DataError, r'column "wrong" holds string.*OneHot\("wrong", …\)'),
+        ("cast('text' as binary)", DataError, r'column "wrong" holds binary.*Image\("wrong", …\)'),
+        ("struct('text' as t)", DataError, 'column "wrong.t" holds string'),
+    ],
+)
+def test_a_column_that_no_model_takes(frame, expression, kind, says):
+    with pytest.raises(kind, match=says):
+        mlp(1).predict(frame.withColumn("wrong", functions.expr(expression)), feature_cols="wrong")
+
+
+def test_a_column_that_is_not_there(frame):
+    with pytest.raises(NoColumn, match='there is no column "lists": do you mean "list"'):
+        mlp(3).predict(frame, feature_cols="lists")
+
+
+@pytest.mark.parametrize("column", ["a", "list"])
+def test_a_null_in_a_feature(frame, column):
+    holed = frame.coalesce(1).withColumn(
+        column, functions.when(functions.col("id") != 150, functions.col(column))
+    )
+    width, others = (3, []) if column == "list" else (2, ["b"])
+    found = mlp(width).predict(holed, feature_cols=[[column, *others]])
+    with pytest.raises(PythonException, match=rf'partition 0, row 150, column "{column}" is null'):
+        found.toArrow()
+
+
+def test_an_empty_frame(frame):
+    nobody = frame.where("id < 0")
+    # The length of a list is not in the schema.
+    with pytest.raises(DataError, match="the DataFrame is empty"):
+        mlp(3).predict(nobody, feature_cols="list")
+    assert mlp(2).predict(nobody, feature_cols=[["a", "b"]]).count() == 0
+
+
+def test_results_are_written_by_spark(frame, tmp_path):
+    with pytest.raises(ValueError, match="let the engine write"):
+        mlp(1).predict(frame, feature_cols=[["a", "b"]], out=tmp_path / "out.parquet")
+
+
+def test_an_error_of_the_model_comes_at_the_call(frame):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        mlp(4).predict(frame, feature_cols=[["a", "b"]])
