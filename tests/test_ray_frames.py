@@ -1,22 +1,27 @@
 """Ray Datasets in, Ray Datasets out: predictions, shards, and which files stand behind a data set."""
 
+import conftest
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import leaving_nothing
 from engines import ray_cluster
 from frame_models import answers, mlp, named, numbers, table
 
 import grampus as gp
 from grampus.errors import NoColumn
+from grampus.frames.scan import files_of
 
 
 @pytest.fixture(scope="module", autouse=True)
 def runtime():
     """One Ray for all tests of this file."""
-    with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder, ray_cluster() as ray:
-        yield folder, ray
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray keeps its logs and loops open in this process, and they go with it.
+        patch.setattr(conftest, "open_descriptors", list)
+        with conftest.leaving_nothing(patch) as folder, ray_cluster() as ray:
+            yield folder, ray
 
 
 @pytest.fixture
@@ -67,6 +72,27 @@ def test_pandas_and_ray_agree(data):
         local = estimator.predict(table().to_pandas(), feature_cols=[["a", "b", "c"]])["prediction"]
     found = whole(estimator.predict(data, feature_cols=[["a", "b", "c"]]))["prediction"]
     np.testing.assert_allclose(numbers(found), np.stack(local.to_list()), atol=1e-5)
+
+
+# Files
+
+
+def test_files_behind_a_data_set(runtime, tmp_path):
+    data, given = runtime[1].data, table(20)
+    for number in (1, 0):
+        pq.write_table(given.slice(number * 10, 10), tmp_path / f"{number}.parquet")
+    files = [str(tmp_path / "0.parquet"), str(tmp_path / "1.parquet")]
+    read = data.read_parquet(str(tmp_path))
+    assert files_of(read) == (files, "a plain scan of 2 files")
+    assert files_of(read.select_columns(["b", "list"]))[0] == files
+    assert files_of(data.read_parquet(files[1], columns=["a"]))[0] == files[1:]
+    for other, why in [
+        (read.limit(3), "the plan has a step Limit"),
+        (read.filter(expr="id > 3"), "the plan has a step Filter"),
+        (read.rename_columns({"id": "x"}), "a column is computed"),
+        (data.from_arrow(given), "the plan has a step FromArrow"),
+    ]:
+        assert files_of(other) == (None, why)
 
 
 # Wrong use

@@ -15,6 +15,7 @@ from pyspark.sql import functions
 
 import grampus as gp
 from grampus.errors import DataError, NoColumn
+from grampus.frames.scan import files_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -154,6 +155,41 @@ def test_pandas_and_spark_agree(frame):
         local = estimator.predict(given, feature_cols=[["a", "b", "c"]])["prediction"]
     found = estimator.predict(frame, feature_cols=[["a", "b", "c"]]).toArrow()["prediction"]
     np.testing.assert_allclose(numbers(found), np.stack(local.to_list()), atol=1e-5)
+
+
+# Files
+
+
+def test_files_behind_a_frame(spark, tmp_path):
+    given = table(20)
+    folder = tmp_path / "some rows"
+    folder.mkdir()
+    for number in (1, 0):
+        pq.write_table(given.slice(number * 10, 10), folder / f"{number}.parquet")
+    files = [str(folder / "0.parquet"), str(folder / "1.parquet")]
+    read = spark.read.parquet(str(folder))
+    assert files_of(read) == (files, "a plain scan of 2 files")
+    assert files_of(read.select("b", "list"))[0] == files
+    assert files_of(spark.read.parquet(*files[::-1]))[0] == files
+    changed = spark.read.schema("id long, a float").parquet(str(folder))
+    read.write.partitionBy("c").parquet(str(tmp_path / "folders"))
+    folders = spark.read.parquet(str(tmp_path / "folders"))
+    for other, why in [
+        (read.where("id > 3"), "the plan has a step Filter"),
+        (read.limit(3), "the plan has a step GlobalLimit"),
+        (read.orderBy("id"), "the plan has a step Sort"),
+        (read.selectExpr("id + 1 as id"), "a column is computed"),
+        (read.union(read), "the plan has a step Union"),
+        (spark.read.parquet(str(folder), files[0]), "is read more than once"),
+        (spark.createDataFrame(given), "the plan has a step"),
+        (changed, 'column "a" is float in the frame and Float64 in the files'),
+        (folders, 'column "c" is taken from the names of folders'),
+        (spark.read.option("mergeSchema", "true").parquet(str(folder)), "the option mergeSchema"),
+    ]:
+        found, said = files_of(other)
+        assert found is None
+        assert why in said
+    assert len(files_of(folders.select("a"))[0]) == len({*given["c"].to_pylist()})
 
 
 # Wrong use

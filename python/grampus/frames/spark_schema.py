@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from grampus.shards.batches import Wanted
 
 # Types of numbers, as Spark's SQL and Arrow name them.
-_NUMBERS = {
+NUMBERS = {
     "tinyint": "int8",
     "smallint": "int16",
     "int": "int32",
@@ -58,7 +58,7 @@ def check_type(kind: Any, name: str, step: dict[str, Any]) -> None:
     elif kind.typeName() == "struct":
         for field in kind.fields:
             check_type(field.dataType, f"{name}.{field.name}", {})
-    elif shown not in _NUMBERS and shown != "vector" and not shown.startswith("decimal"):
+    elif shown not in NUMBERS and shown != "vector" and not shown.startswith("decimal"):
         raise DataError(
             f'column "{name}" holds {shown}, and a model takes numbers: leave it out, or turn it into numbers'
         )
@@ -94,4 +94,4 @@ def _made_up(kind: str, step: dict[str, Any]) -> Any:
     value = classes[0] if isinstance(classes, list) else 0
     if kind == "string":
         return pyarrow.array([str(value)] * 2)
-    return pyarrow.array([value] * 2).cast(_NUMBERS[kind]) if kind in _NUMBERS else None
+    return pyarrow.array([value] * 2).cast(NUMBERS[kind]) if kind in NUMBERS else None

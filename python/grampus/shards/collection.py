@@ -105,6 +105,24 @@ class Shards:
         return ranges.transform_shard(sources.collated, dataset)
 
     @classmethod
+    def from_spark(cls, frame: Any) -> Shards:
+        """Shards that are the partitions of a Spark DataFrame, as Arrow tables: operations run on Spark.
+
+        Rows stay there until they are asked for (`collect`, `to_arrow`, …), and have an order only where
+        they were sorted last.
+        """
+        from grampus.frames.spark_shards import SparkShards
+
+        return SparkShards(frame)
+
+    @classmethod
+    def from_ray(cls, dataset: Any) -> Shards:
+        """Shards that are the blocks of a Ray Dataset, as Arrow tables: functions run in tasks of Ray."""
+        from grampus.frames.ray_shards import RayShards
+
+        return RayShards(dataset)
+
+    @classmethod
     def from_objects(cls, objects: Iterable[Any]) -> Shards:
         """Make each object a shard."""
         held = list(objects)
@@ -497,6 +515,21 @@ class Shards:
     def to_polars(self) -> Any:
         """All rows as one polars frame."""
         return rows.from_arrow(tables.whole(self.collect(), "to_polars")[0], "polars")
+
+    def to_spark_df(self) -> Any:
+        """All rows as a DataFrame of the present Spark session."""
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is None:
+            raise DataError("there is no Spark session: make one with SparkSession.builder.getOrCreate()")
+        return session.createDataFrame(self.to_arrow())
+
+    def to_ray(self) -> Any:
+        """All rows as a Ray Dataset, with a block for each shard."""
+        import ray
+
+        return ray.data.from_arrow([rows.as_arrow(value) for value in self.collect()])
 
     def write_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a folder with a Parquet file for each shard: all of them, or nothing."""
