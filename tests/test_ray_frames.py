@@ -15,9 +15,11 @@ from grampus.frames.scan import files_of
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runtime():
+def runtime(tmp_path_factory):
     """One Ray for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
+        # Torch leaves a cache in the temporary folder; ours must stay empty.
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         # Ray keeps its logs and loops open in this process, and they go with it.
         patch.setattr(conftest, "open_descriptors", list)
         with conftest.leaving_nothing(patch) as folder, ray_cluster() as ray:
@@ -78,6 +80,8 @@ def test_pandas_and_ray_agree(data):
 
 
 def test_files_behind_a_data_set(runtime, tmp_path):
+    from ray.data.expressions import col
+
     data, given = runtime[1].data, table(20)
     for number in (1, 0):
         pq.write_table(given.slice(number * 10, 10), tmp_path / f"{number}.parquet")
@@ -88,7 +92,7 @@ def test_files_behind_a_data_set(runtime, tmp_path):
     assert files_of(data.read_parquet(files[1], columns=["a"]))[0] == files[1:]
     for other, why in [
         (read.limit(3), "the plan has a step Limit"),
-        (read.filter(expr="id > 3"), "the plan has a step Filter"),
+        (read.filter(expr=col("id") > 3), "the plan has a step Filter"),
         (read.rename_columns({"id": "x"}), "a column is computed"),
         (data.from_arrow(given), "the plan has a step FromArrow"),
     ]:
@@ -112,3 +116,42 @@ def test_a_null_in_a_feature(runtime):
 def test_a_column_that_no_model_takes(data):
     with pytest.raises(Exception, match='column "city" holds text'):
         mlp(1).predict(data, feature_cols="city").materialize()
+
+
+# Shards
+
+
+def test_functions_run_in_tasks_of_ray(data):
+    shards = gp.Shards.from_ray(data)
+    made = shards.transform_shard(
+        lambda part, by: part.set_column(0, "id", pa.array(part["id"].to_numpy() * by)), 2
+    )
+    assert made.columns == table().column_names
+    assert [part.num_rows for part in made] == [80, 120]
+    assert made.to_arrow()["id"].to_pylist() == list(range(0, 400, 2))
+    assert len(made) == 200
+    assert made.repartition(4).num_partitions() == 4
+
+
+def test_blocks_are_read_in_place(data):
+    """What looks at all rows runs here, on the memory of the object store."""
+    shards = gp.Shards.from_ray(data).select(["c", "a"])
+    sums = shards.group_by("c", {"a": "sum"}).to_pandas().set_index("c")["sum(a)"]
+    expected = table().to_pandas().groupby("c")["a"].sum()
+    assert sums.sort_index().to_dict() == pytest.approx(expected.to_dict())
+    assert shards.sort_values("a").to_arrow()["a"].to_pylist() == sorted(table()["a"].to_pylist())
+
+
+def test_shards_are_predicted_where_they_are(data):
+    estimator = mlp(3)
+    found = estimator.predict(gp.Shards.from_ray(data), feature_cols="list")
+    assert isinstance(found, gp.Shards)
+    np.testing.assert_allclose(
+        numbers(whole(found.to_ray())["prediction"]), answers(estimator, numbers(table()["list"])), atol=1e-5
+    )
+
+
+def test_local_shards_go_to_ray():
+    found = gp.Shards.from_arrow(table(), 3).to_ray()
+    assert found.num_blocks() == 3
+    assert whole(found).to_pylist() == table().to_pylist()

@@ -1,5 +1,10 @@
 """Spark DataFrames in, Spark DataFrames out: predictions, shards, and which files stand behind a frame."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +24,11 @@ from grampus.frames.scan import files_of
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runtime():
+def runtime(tmp_path_factory):
     """One session for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder, spark_session() as session:
+        # Torch leaves a cache in the temporary folder; ours must stay empty.
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         session.sparkContext.setLogLevel("OFF")
         yield folder, session
 
@@ -184,12 +191,119 @@ def test_files_behind_a_frame(spark, tmp_path):
         (spark.createDataFrame(given), "the plan has a step"),
         (changed, 'column "a" is float in the frame and Float64 in the files'),
         (folders, 'column "c" is taken from the names of folders'),
-        (spark.read.option("mergeSchema", "true").parquet(str(folder)), "the option mergeSchema"),
+        (spark.read.option("mergeSchema", "true").parquet(str(folder)), "the option mergeschema"),
     ]:
         found, said = files_of(other)
         assert found is None
         assert why in said
-    assert len(files_of(folders.select("a"))[0]) == len({*given["c"].to_pylist()})
+    assert len(files_of(folders.select("a"))[0]) == len(folders.inputFiles())
+
+
+# Shards
+
+
+@pytest.fixture
+def shards(frame):
+    return gp.Shards.from_spark(frame)
+
+
+def test_functions_run_in_tasks_of_spark(shards):
+    def doubled(part, by):
+        made = part.to_pandas()[["id", "city"]]
+        return made.assign(pid=os.getpid(), id=made["id"] * by)
+
+    made = shards.repartition(3).transform_shard(doubled, 2)
+    assert made.columns == ["id", "city", "pid"]
+    found = made.sort_values("id").to_arrow()
+    assert found["id"].to_pylist() == list(range(0, 400, 2))
+    assert os.getpid() not in found["pid"].to_pylist()
+    assert made.num_partitions() == 3
+    with pytest.raises(DataError, match="returns a table or a frame, this one returned"):
+        shards.transform_shard(lambda part: {"x": part["a"].to_numpy()})
+
+
+def same_rows(on_spark, here):
+    """Whether both have the same rows, in any order."""
+    one, two = on_spark.to_arrow().to_pylist(), here.to_arrow().to_pylist()
+    assert sorted(map(repr, one)) == sorted(map(repr, two))
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda shards, other: shards.select(["b", "id"]),
+        lambda shards, other: shards[["city"]].deduplicate(),
+        lambda shards, other: shards.group_by("city", {"c": ["min", "max", "count", "sumDistinct"]}),
+        lambda shards, other: shards.group_by(["city"], {"c": ["avg", "first"]}, join=True).select(
+            ["id", "avg(c)"]
+        ),
+        lambda shards, other: shards.group_by(agg="count"),
+        lambda shards, other: shards.merge(other, how="outer"),
+        lambda shards, other: shards.select(["id", "city"]).merge(other, how="left", on="id"),
+        lambda shards, other: shards.drop_missing_columns().select(["id"]),
+    ],
+    ids=["select", "deduplicate", "groups", "joined groups", "count", "outer", "left", "missing"],
+)
+def test_operations_give_what_they_give_here(spark, shards, operation):
+    other = pa.table({"id": [3, 500, None], "city": ["Rome", "Rome", None], "more": [1, 2, 3]})
+    there = operation(shards, gp.Shards.from_spark(spark.createDataFrame(other)))
+    here = operation(gp.Shards.from_arrow(table(), 2), gp.Shards.from_arrow(other, 1))
+    assert there.columns == here.columns
+    same_rows(there, here)
+
+
+def test_rows_are_sorted_with_what_is_missing_last(spark):
+    given = pa.table({"x": [2.0, None, float("nan"), 1.0, 3.0], "y": [1, 2, 3, 4, 5]})
+    shards = gp.Shards.from_spark(spark.createDataFrame(given))
+    assert shards.sort_values("x").to_arrow()["y"].to_pylist()[:3] == [4, 1, 5]
+    assert shards.sort_values("x", ascending=False).to_arrow()["y"].to_pylist()[:3] == [5, 1, 4]
+
+
+def test_figures(shards):
+    here = gp.Shards.from_arrow(table(), 2)
+    assert len(shards) == len(here)
+    assert (shards.max_values("a"), shards.min_values("city")) == (here.max_values("a"), "Lima")
+    np.testing.assert_allclose(shards.describe(["a", "c"]), here.describe(["a", "c"]))
+    assert shards.null_counts().equals(here.null_counts())
+    assert sorted(shards["city"].unique()) == sorted(set(CITIES))
+    assert shards.head(2).num_rows == 2
+
+
+def test_partitions_come_here_when_they_are_asked_for(shards):
+    by_city = shards.partition_by("city", 4)
+    parts = by_city.collect()
+    assert sum(part.num_rows for part in parts) == 200
+    held = [{*part["city"].to_pylist()} for part in parts]
+    assert sum(map(len, held)) == 3
+    assert by_city.take(4)[0].num_rows == parts[0].num_rows
+
+
+def test_shards_are_predicted_where_they_are(shards):
+    estimator = mlp(3)
+    found = estimator.predict(shards, feature_cols="list")
+    assert isinstance(found, gp.Shards)
+    made = found.to_spark_df().toArrow()["prediction"]
+    np.testing.assert_allclose(numbers(made), answers(estimator, numbers(table()["list"])), atol=1e-5)
+
+
+def test_local_shards_go_to_spark(spark):
+    assert gp.Shards.from_arrow(table(), 3).to_spark_df().toArrow().to_pylist() == table().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("use", "says"),
+    [
+        (lambda shards: shards.split(), "split needs shards that are tuples"),
+        (lambda shards: shards.zip(shards), "merge by a column"),
+        (lambda shards: shards.to_torch(8, feature_cols="a"), "bring the rows to this machine first"),
+        (lambda shards: shards.sample(0.5, weights="a"), "with weights is not done on Spark"),
+        (lambda shards: shards.merge(gp.Shards.from_arrow(table(), 1)), "should be shards on Spark too"),
+        (lambda shards: shards["cyti"], 'there is no column "cyti"'),
+    ],
+)
+def test_what_is_not_done_on_spark(shards, use, says):
+    with pytest.raises(DataError, match=says):
+        use(shards)
 
 
 # Wrong use
@@ -242,3 +356,13 @@ def test_results_are_written_by_spark(frame, tmp_path):
 def test_an_error_of_the_model_comes_at_the_call(frame):
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         mlp(4).predict(frame, feature_cols=[["a", "b"]])
+
+
+def test_connect(tmp_path):
+    """In a process of its own, on Connect: all of it again, with a model that travels as a file."""
+    script = Path(__file__).parent / "scripts" / "connect_frames.py"
+    done = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == "all is well"

@@ -21,10 +21,11 @@ def transformed(
     frame: Any, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tried: int
 ) -> Any:
     """The partitions, each passed through a function as an Arrow table."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     found = _tabular(func(frame.limit(tried).toArrow(), *args, **kwargs))
     schema = found.schema
-    # Spark names the types of an Arrow table itself.
-    kinds = frame.sparkSession.createDataFrame(found.slice(0, 0)).schema
+    kinds = from_arrow_schema(schema)
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
