@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from grampus._wish import Wish
+    from grampus.frames.supply import Site
 
 # Modules that take long to import and start no thread: worth importing once, where the driver has them.
 _WORTH_PRELOADING = ("numpy", "torch")
@@ -52,6 +53,8 @@ class Cluster:
         self.hosts = hosts
         # Where an engine has given each worker so many.
         self.cores_per_worker: int | None = None
+        # The engine, for those who have it read data.
+        self.site: Site | None = None
 
     @classmethod
     def local(

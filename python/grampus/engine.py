@@ -15,6 +15,7 @@ from grampus import _console, _native
 from grampus._tunnel import Ticket
 from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
 from grampus.errors import ClusterError, GrampusError
+from grampus.frames.supply import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +35,8 @@ class Launcher(Protocol):
     port: int
     # Of each worker.
     cores: int
+    # With which data is read, if the engine has such a thing.
+    session: Any
 
     def begin(self, workers: int) -> None:
         """Get ready for so many; raise `ClusterError`, which says what to change, if there cannot be."""
@@ -68,6 +71,7 @@ class EngineCluster(Cluster):
         self.workers = workers
         self.hosts = workers
         self.cores_per_worker = launcher.cores
+        self.site = Site(launcher.name, launcher.session, launcher.address, launcher.bind)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

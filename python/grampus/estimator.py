@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import secrets
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from grampus._figures import count
 from grampus._training import answering, recovery, saved, worker, written
 from grampus._training import audit as ledger
 from grampus._training.claim import claimed
-from grampus._training.job import Clipping, Data, Fit, Layout, Pass, Saving, Spec, Written
+from grampus._training.inputs import Inputs
+from grampus._training.job import Clipping, Fit, Layout, Pass, Saving, Spec, Written
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
@@ -178,6 +180,7 @@ class Estimator:
         audit: bool = False,
         step_timeout: float = 1800.0,
         slow_worker: str = "warn",
+        order_by: str | Sequence[str] | None = None,
     ) -> History:
         """Train, and return the history: one record an epoch.
 
@@ -185,7 +188,8 @@ class Estimator:
 
         Args:
             data: `{"x": …, "y": …}` of arrays or tensors, a Dataset, a DataLoader, or a function `f(config)`
-                or `f(config, batch_size)` that returns one of these.
+                or `f(config, batch_size)` that returns one of these; shards, tables and paths of files; a
+                DataFrame of Spark or a Dataset of Ray, whose rows stay on the executors that read them.
             epochs: how many, or a trigger that ends the run.
             batch_size: rows of a batch over all workers together; `None` takes the loader's.
             validation_data: is evaluated after each epoch, in the same forms.
@@ -200,16 +204,22 @@ class Estimator:
             audit: keep a ledger of the rows that every step used, for `grampus audit`.
             step_timeout: seconds without a finished step after which a run ends with a report of all stacks.
             slow_worker: what becomes of one: "warn" names it, "shed" gives lanes away, "evict" replaces it.
+            order_by: columns that give the rows of a DataFrame an order, and so each run the same batches.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
         where = saving(asked, self._params["model_dir"], self._params["backend"])
-        with claimed([self._params["model_dir"], None if where is None else where.url]):
+        with ExitStack() as open_:
+            open_.enter_context(claimed([self._params["model_dir"], None if where is None else where.url]))
             found = self._resumed(resume, where)
+            layout = self._laid_out(*self._cluster())
+            read = open_.enter_context(Inputs(self._cluster()[0], self._framework(), order_by))
+            columns = feature_cols, label_cols
+            judged = validation_data
             job = Fit(
                 spec=self._spec(),
-                layout=self._laid_out(*self._cluster()),
-                data=self._data(data, batch_size, feature_cols, label_cols),
-                validation=self._data_also(validation_data, batch_size, feature_cols, label_cols),
+                layout=layout,
+                data=read.data(data, batch_size, *columns),
+                validation=None if judged is None else read.data(judged, batch_size, *columns, also=True),
                 **ends(epochs, max_steps),
                 callbacks=beside,
                 stop_on_nan=stop_on_nan,
@@ -219,7 +229,10 @@ class Estimator:
                 **self._beginning(found),
             )
             losses = allowed(max_failures, max_preemptions)
-            return self._trained(job, loggers, losses, audit, min_workers, slow_worker)
+            losses.heal = read.heal
+            history = self._trained(job, loggers, losses, audit, min_workers, slow_worker)
+            history.copied_bytes = read.copied_bytes
+            return history
 
     def _trained(
         self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, least: Any, policy: Any
@@ -367,11 +380,15 @@ class Estimator:
     ) -> list[Any]:
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
-        job = Pass(self._spec(), layout, self._state, self._data(data, batch_size, feature_cols, label_cols))
         ranks = self._most(cluster, layout)
         least = 1 if self._params["backend"] == "grampus" else None
-        with cluster.held():
-            return recovery.repeated(lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least))
+        with Inputs(cluster, self._framework()) as read:
+            found = read.data(data, batch_size, feature_cols, label_cols)
+            job = Pass(self._spec(), layout, self._state, found)
+            with cluster.held():
+                return recovery.repeated(
+                    lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal
+                )
 
     # The model
 
@@ -555,28 +572,6 @@ class Estimator:
         spec.config = dict(params["config"] or {})
         spec.clipping = self._clipping
         return spec
-
-    def _data(
-        self,
-        value: Any,
-        batch_size: int | None,
-        feature_cols: Columns | None,
-        label_cols: Columns | None,
-        also: bool = False,
-    ) -> Data:
-        """`also` is data beside that for which the size of batches was given."""
-        size = None if batch_size is None else check_size(batch_size, "batch_size")
-        given = batch_size is not DEFAULT_BATCH_SIZE and not also
-        shards = feeding.shards_of(value, feature_cols, label_cols)
-        if shards is not None:
-            value = feeding.shared_rows(shards, feature_cols, label_cols)
-        return Data(self._framework().portable(value), size, given, feature_cols, label_cols)
-
-    def _data_also(
-        self, value: Any, batch_size: int | None, feature_cols: Columns | None, label_cols: Columns | None
-    ) -> Data | None:
-        """Data beside that for which the size of batches was given, if there is any."""
-        return None if value is None else self._data(value, batch_size, feature_cols, label_cols, also=True)
 
     def _check(self) -> None:
         params = self._params

@@ -50,6 +50,8 @@ class History(Sequence[dict[str, Any]]):
         self.reason = reason
         #: Who trained: the process id of each worker, in order of rank, and the rows that it went through.
         self.workers: list[dict[str, int]] = []
+        #: Bytes that tasks of Spark or Ray have copied for the workers: each row once, unless it was lost.
+        self.copied_bytes = 0
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Take an event of the run: the end of an epoch, or of all."""

@@ -10,7 +10,7 @@ from grampus._figures import count
 from grampus._training.kept import NothingKept
 from grampus._training.leaving import Yielded, stopping
 from grampus._training.options import check_most
-from grampus.errors import GrampusError, PeerLost, WorkerDied
+from grampus.errors import FeedLost, GrampusError, PeerLost, WorkerDied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 _SAME_STEP = 3
 # Losses that evaluating and predicting make good.
 _REPEATS = 10
-_LOST = (WorkerDied, PeerLost)
+_LOST = (WorkerDied, PeerLost, FeedLost)
 # As a shell shows the end by SIGTERM.
 _TOLD_TO_END = 143
 
@@ -56,6 +56,8 @@ class Losses:
     has_trained: bool = False
     # Whether the run was saved when it was asked to end.
     saved: bool = False
+    # Has read again what was lost with a worker.
+    heal: Callable[[], None] = lambda: None
     # Workers that were told to go, and how many of them are made good.
     preempted: int = 0
     most_preempted: int | None = None
@@ -131,6 +133,7 @@ def train(
                     raise SystemExit(_TOLD_TO_END) from None
             except _LOST as lost:
                 _judge(lost, losses)
+                losses.heal()
             except Stuck as stuck:
                 raise _noted(losses.lost[-1], str(stuck)) from None
             except NothingKept as error:
@@ -147,14 +150,15 @@ def train(
             job = replace(job, losses=job.losses + 1)
 
 
-def repeated(call: Callable[[], Answer]) -> Answer:
-    """Call something that may be done again where a worker was lost."""
+def repeated(call: Callable[[], Answer], heal: Callable[[], None] = lambda: None) -> Answer:
+    """Call something that may be done again where a worker was lost; `heal` reads lost rows again."""
     losses = Losses(_REPEATS)
     while True:
         try:
             return call()
         except _LOST as lost:
             _judge(lost, losses)
+            heal()
 
 
 def _judge(lost: Exception, losses: Losses) -> None:

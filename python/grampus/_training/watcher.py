@@ -12,7 +12,7 @@ from grampus._training import kept, metering, saved
 from grampus._training.leaving import Yielded
 from grampus._training.pace import Stopwatch
 from grampus._training.repeated import Repeated
-from grampus.errors import CollectiveError
+from grampus.errors import CollectiveError, FeedLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Rows that an error names.
 _NAMED = 8
 # How a worker learns that another is lost: by itself, or by being told to end.
-_BLAMES_OTHERS = (CollectiveError, KeyboardInterrupt)
+_BLAMES_OTHERS = (CollectiveError, FeedLost, KeyboardInterrupt)
 
 
 class Run:

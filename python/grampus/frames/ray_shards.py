@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from grampus.cluster import _whole
+from grampus.cluster import whole
 from grampus.frames.ray_predict import check_running
 from grampus.shards import keys, rows
 from grampus.shards.collection import Shards
@@ -89,7 +89,7 @@ class RayShards(Shards):
         import ray
 
         self.compute()
-        return ray.get(self._frame.to_arrow_refs()[: _whole(n, "n", least=0)])
+        return ray.get(self._frame.to_arrow_refs()[: whole(n, "n", least=0)])
 
     def __len__(self) -> int:
         """Rows of all blocks."""
@@ -106,7 +106,7 @@ class RayShards(Shards):
 
     def repartition(self, n: int) -> Shards:
         """Cut all rows evenly into `n` blocks, in their order."""
-        return self._of(self._frame.repartition(_whole(n, "the number of shards"), shuffle=False))
+        return self._of(self._frame.repartition(whole(n, "the number of shards"), shuffle=False))
 
     def select(self, cols: Columns) -> Shards:
         """Only these columns, in this order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from grampus.cluster import _whole
+from grampus.cluster import whole
 from grampus.errors import DataError
 from grampus.frames import spark_tables
 from grampus.frames.spark_schema import check_running, quoted
@@ -111,7 +111,7 @@ class SparkShards(Shards):
         """The first `n` partitions, without those that have no rows."""
         from pyspark.sql import functions
 
-        few = self._numbered().where(functions.col(_PARTITION) < _whole(n, "n", least=0))
+        few = self._numbered().where(functions.col(_PARTITION) < whole(n, "n", least=0))
         return self._tables(few.toArrow())
 
     def _numbered(self) -> Any:
@@ -129,7 +129,7 @@ class SparkShards(Shards):
 
     def head(self, n: int = 5) -> Any:
         """The first `n` rows, as an Arrow table."""
-        return self._frame.limit(_whole(n, "n", least=0)).toArrow()
+        return self._frame.limit(whole(n, "n", least=0)).toArrow()
 
     def __len__(self) -> int:
         """Rows of all partitions; Spark counts them."""
@@ -152,14 +152,14 @@ class SparkShards(Shards):
 
     def repartition(self, n: int) -> Shards:
         """Deal all rows to `n` partitions of about equal size; Spark does not keep their order."""
-        return self._of(self._frame.repartition(_whole(n, "the number of shards")))
+        return self._of(self._frame.repartition(whole(n, "the number of shards")))
 
     def partition_by(self, cols: Columns, num_partitions: int | None = None) -> Shards:
         """Bring rows with equal values in these columns into one partition."""
         named = self._named(cols)
         if num_partitions is None:
             return self._of(self._frame.repartition(*named))
-        return self._of(self._frame.repartition(_whole(num_partitions, "num_partitions"), *named))
+        return self._of(self._frame.repartition(whole(num_partitions, "num_partitions"), *named))
 
     def sample(
         self, frac: float, replace: bool = False, weights: Any = None, random_state: int | None = None

@@ -16,6 +16,7 @@ class Ray:
     """Workers on the nodes of a Ray cluster, which is joined, or started here."""
 
     name = "ray"
+    session = None
 
     def __init__(self, master: str | None, cores: int | None, address: str | None, port: int) -> None:
         """`cores` of each worker, by default 1."""
@@ -46,7 +47,7 @@ class Ray:
             have, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
             raise ClusterError(
                 f"{workers} workers with {self.cores} CPUs each were asked for, this Ray has {have:g} CPUs, "
-                f"of which {free:g} are free: ask for fewer workers, or start more nodes (ray start --num-cpus)"
+                f"of which {free:g} are free: ask for fewer workers, or start more nodes (ray start)"
             ) from None
 
     def run(self, ticket: Ticket) -> str | None:

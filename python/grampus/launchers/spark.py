@@ -32,7 +32,7 @@ class Spark:
 
     def __init__(self, session: Any, cores: int | None, address: str | None, port: int) -> None:
         """`cores` of each worker; by default those of a task."""
-        self._session = session
+        self.session = session
         self._classic = type(session).__module__.startswith("pyspark.sql.session")
         task_cores = int(self._setting("spark.task.cpus", "1"))
         self.cores = task_cores if cores is None else cores
@@ -44,12 +44,12 @@ class Spark:
         self._lock = threading.Lock()
 
     def _setting(self, name: str, default: Any) -> Any:
-        conf = self._session.sparkContext.getConf() if self._classic else self._session.conf
+        conf = self.session.sparkContext.getConf() if self._classic else self.session.conf
         return conf.get(name, default)
 
     def _towards_server(self) -> str:
         """The address of this machine on its way to the server of a Connect session."""
-        where = urlsplit(self._session.client._builder.url.geturl())
+        where = urlsplit(self.session.client._builder.url.geturl())
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             # Nothing is sent.
             probe.connect((where.hostname or "localhost", where.port or 15002))
@@ -58,14 +58,14 @@ class Spark:
     def slots(self) -> int:
         """How many workers can run at once."""
         if self._classic:
-            context = self._session.sparkContext._jsc.sc()
+            context = self.session.sparkContext._jsc.sc()
             manager = context.resourceProfileManager()
             cores = int(self._setting("spark.task.cpus", "1"))
             return int(context.maxNumConcurrentTasks(manager.defaultResourceProfile())) * cores // self.cores
         # What a Connect session tells: into how many parts it cuts a range by itself.
         from pyspark.sql import functions
 
-        parts = self._session.range(1 << 16).select(functions.spark_partition_id().alias("part"))
+        parts = self.session.range(1 << 16).select(functions.spark_partition_id().alias("part"))
         return int(parts.distinct().count()) // self.cores
 
     def begin(self, workers: int) -> None:
@@ -83,9 +83,9 @@ class Spark:
 
     def _is_stopped(self) -> bool:
         if self._classic:
-            context = self._session.sparkContext
+            context = self.session.sparkContext
             return context._jsc is None or bool(context._jsc.sc().isStopped())
-        return bool(self._session.is_stopped)
+        return bool(self.session.is_stopped)
 
     def _too_few(self, workers: int, slots: int) -> str:
         each = f" of {self.cores} cores" if self.cores > 1 else ""
@@ -105,7 +105,7 @@ class Spark:
 
     def run(self, ticket: Ticket) -> str | None:
         """Run a job of one task."""
-        session = self._session
+        session = self.session
         session.addTag(self._tag)
         try:
             frame = session.range(0, 1, 1, 1).mapInArrow(_Task(ticket), "why string", profile=self._profile)
@@ -143,7 +143,7 @@ class Spark:
     def end(self) -> None:
         """Interrupt what is left."""
         if not self._is_stopped():
-            self._session.interruptTag(self._tag)
+            self.session.interruptTag(self._tag)
 
 
 class _Task:

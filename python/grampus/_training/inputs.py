@@ -1,0 +1,102 @@
+"""What a call of an Estimator reads, and who holds it for the workers meanwhile."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from grampus import frames
+from grampus._training.job import Data
+from grampus._training.options import DEFAULT_BATCH_SIZE, check_size
+from grampus.shards import feeding
+from grampus.shards.batches import Packed, Rows, wanted
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from grampus.cluster import Cluster
+    from grampus.frames.supply import Supply
+    from grampus.shards.batches import Columns
+
+# Tasks for each worker that read files: those that end early take more.
+_TASKS = 2
+
+
+class Inputs:
+    """The data of one call. What an engine holds for it goes when the call has ended."""
+
+    def __init__(self, cluster: Cluster, framework: Any, order_by: Any = None) -> None:
+        """`order_by` are columns by which frames of engines are sorted."""
+        self._cluster = cluster
+        self._framework = framework
+        self._order_by = order_by
+        self._held: list[tuple[Data, Supply]] = []
+
+    def data(
+        self,
+        value: Any,
+        batch_size: int | None,
+        feature_cols: Columns | None,
+        label_cols: Columns | None,
+        also: bool = False,
+    ) -> Data:
+        """Data as it travels to the workers; `also` is data beside that for which batches have a size."""
+        size = None if batch_size is None else check_size(batch_size, "batch_size")
+        given = batch_size is not DEFAULT_BATCH_SIZE and not also
+        supply = self._supplied(value, feature_cols, label_cols)
+        if supply is not None:
+            data = Data(supply.kept, size, given, feature_cols, label_cols)
+            self._held.append((data, supply))
+            return data
+        shards = feeding.shards_of(value, feature_cols, label_cols)
+        if shards is not None:
+            value = feeding.shared_rows(shards, feature_cols, label_cols)
+            if isinstance(value, Packed) and self._cluster.site is not None:
+                # The memory of this process is not that of an executor's machine.
+                value = value.load()
+        return Data(self._framework.portable(value), size, given, feature_cols, label_cols)
+
+    def _supplied(
+        self, value: Any, feature_cols: Columns | None, label_cols: Columns | None
+    ) -> Supply | None:
+        """Rows that executors hold: of a frame of an engine, or of files where the workers are on one."""
+        from grampus.frames import supply
+
+        frame = frames.frame_of(value)
+        site, tasks = self._cluster.site, _TASKS * self._cluster.workers
+        if frame is not None:
+            found, order = supply.of_frame(
+                frame, wanted(feature_cols, label_cols), site, tasks, self._order_by, skip=False
+            )
+            if order.startswith("the rows of this frame"):
+                warnings.warn(order, RuntimeWarning, stacklevel=4)
+            return found
+        if site is None:
+            return None
+        shards = feeding.shards_of(value, feature_cols, label_cols)
+        rows = None if shards is None else feeding.rows_of(shards, feature_cols, label_cols)
+        if isinstance(rows, Rows) and rows.paths is not None and rows.window is None:
+            return supply.of_files(rows.paths, rows.wanted, site, tasks, rows.skip)
+        return None
+
+    def heal(self) -> None:
+        """Have rows that were lost with executors read again."""
+        for data, supply in self._held:
+            if supply.heal():
+                data.value = supply.kept
+
+    @property
+    def copied_bytes(self) -> int:
+        """How much was written when engines packed rows."""
+        return sum(supply.copied_bytes for _, supply in self._held)
+
+    def __enter__(self) -> Inputs:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of all that is held."""
+        for _, supply in self._held:
+            supply.close()

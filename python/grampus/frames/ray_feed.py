@@ -1,0 +1,88 @@
+"""Rows of Ray Data into the keeping of its nodes: tasks that end before any worker holds a CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from grampus.errors import DataError
+from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
+from grampus.frames.supply import Site
+from grampus.frames.vectors import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grampus.shards.batches import Wanted
+
+
+def site(_: Any) -> Site:
+    """Where the Ray is that this process is connected to."""
+    import ray
+
+    return Site("ray", None, str(ray.util.get_node_ip_address()))
+
+
+class FrameJob:
+    """Deposits the blocks of a Dataset, which tasks read where they lie in the object store."""
+
+    def __init__(self, dataset: Any, wanted: Wanted, order_by: Any) -> None:
+        """Rows are sorted by columns, where some are given."""
+        import ray
+
+        self._names = list(wanted.columns)
+        if order_by is not None:
+            dataset = dataset.sort(order_by)
+        context = ray.data.DataContext.get_current()
+        before = context.execution_options.preserve_order
+        # Blocks come in their order, not in that in which tasks end.
+        context.execution_options.preserve_order = True
+        try:
+            self._blocks = dataset.materialize().to_arrow_refs()
+        finally:
+            context.execution_options.preserve_order = before
+
+    def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
+        """Deposit all blocks, or only these."""
+        task = _remote(_deposited, only is not None)
+        chosen = range(len(self._blocks)) if only is None else only
+        return _collected([task.remote(self._blocks[at], order, at, self._names) for at in chosen])
+
+
+class FilesJob:
+    """Deposits row groups of Parquet files, which tasks read by themselves."""
+
+    def __init__(self, _: Site, files: list[str], parts: list[list[int]]) -> None:
+        """Each part is a partition."""
+        self._files, self._parts = files, parts
+
+    def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
+        """Deposit all partitions, or only these."""
+        task = _remote(deposit_groups, only is not None)
+        chosen = range(len(self._parts)) if only is None else only
+        return _collected([task.remote(self._files, self._parts[at], order, at) for at in chosen])
+
+
+def _remote(function: Any, again: bool) -> Any:
+    """A task of Ray. Where workers hold the CPUs, it takes none: rows that were lost are read again."""
+    import ray
+
+    return ray.remote(function).options(num_cpus=0 if again else 1, scheduling_strategy="SPREAD")
+
+
+def _collected(refs: list[Any]) -> list[Receipt]:
+    import ray
+
+    try:
+        found: list[Receipt] = ray.get(refs)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, DataError) else error from None
+    except BaseException:
+        for ref in refs:
+            ray.cancel(ref)
+        raise
+    return found
+
+
+def _deposited(table: Any, order: Order, partition: int, names: list[str]) -> Receipt:
+    batches = (plain(batch, names) for batch in table.to_batches())
+    return deposit(batches, order, partition)

@@ -1,0 +1,165 @@
+"""Rows of Spark into the keeping of its executors: jobs that end before any worker holds a slot."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from grampus.errors import ClusterError, DataError
+from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
+from grampus.frames.spark_schema import check, is_connect, quoted
+from grampus.frames.supply import Site
+from grampus.frames.vectors import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from grampus.shards.batches import Wanted
+
+# Rows that were lost may be read again while workers hold slots. A job that gets none must not wait for ever;
+# it may take so many times as long as the first one, and at least so many seconds.
+_TIMES, _LEAST = 3, 120.0
+
+
+def site(frame: Any) -> Site:
+    """Where the session of a frame is."""
+    session = frame.sparkSession
+    if is_connect(session):
+        raise ClusterError(
+            'a DataFrame of Spark Connect needs its workers on Spark: grampus.init(cluster="spark")'
+        )
+    conf = session.sparkContext.getConf()
+    return Site("spark", session, conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress", None))
+
+
+class FrameJob:
+    """Deposits the partitions of a DataFrame."""
+
+    def __init__(self, frame: Any, wanted: Wanted, order_by: Any) -> None:
+        """Rows are sorted by columns, where some are given."""
+        check(frame, wanted)
+        names = list(wanted.columns)
+        if order_by is not None:
+            frame = frame.orderBy(*([order_by] if isinstance(order_by, str) else order_by))
+        self._frame = frame.select(*(quoted(name) for name in names))
+        self._job = _Job(frame.sparkSession)
+
+    def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
+        """Deposit all partitions, or only these."""
+        return self._job.run(self._frame, _Rows(order, only), only is not None)
+
+
+class FilesJob:
+    """Deposits row groups of Parquet files, which tasks read by themselves."""
+
+    def __init__(self, site: Site, files: list[str], parts: list[list[int]]) -> None:
+        """Each part is a partition."""
+        self._session, self._files, self._parts = site.session, files, parts
+        self._job = _Job(site.session)
+
+    def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
+        """Deposit all partitions, or only these."""
+        count = len(self._parts)
+        numbers = self._session.range(0, count, 1, count)
+        task = _Groups(order, only, self._files, self._parts)
+        return self._job.run(numbers, task, only is not None)
+
+
+class _Job:
+    """A job that can be interrupted, and is given up where it gets no slot."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._took = 0.0
+
+    def run(self, frame: Any, task: Any, again: bool) -> list[Receipt]:
+        session, tag = self._session, f"grampus-feed-{secrets.token_hex(4)}"
+        rows: list[Any] = []
+        failed: list[BaseException] = []
+
+        def collect() -> None:
+            session.addTag(tag)
+            try:
+                rows.extend(frame.mapInArrow(task, "receipt string").collect())
+            except BaseException as error:
+                failed.append(error)
+
+        began = time.monotonic()
+        thread = threading.Thread(target=collect, name="grampus-feed", daemon=True)
+        thread.start()
+        patience = max(_LEAST, _TIMES * self._took) if again else None
+        try:
+            # In slices: a thread that joins another without end does not hear Ctrl-C.
+            while thread.is_alive() and (patience is None or time.monotonic() < began + patience):
+                thread.join(0.05)
+        finally:
+            if thread.is_alive():
+                session.interruptTag(tag)
+                thread.join(10)
+        if thread.is_alive() or (patience is not None and time.monotonic() >= began + patience):
+            raise DataError(
+                f"rows that were lost with an executor could not be read again within {patience:.0f} s: "
+                "Spark needs one slot more than there are workers (spark.cores.max); then go on with "
+                "fit(resume=True)"
+            )
+        self._took = time.monotonic() - began
+        if failed:
+            raise _explained(failed[0]) from None
+        return [Receipt.from_json(row[0]) for row in rows]
+
+
+def _explained(error: BaseException) -> BaseException:
+    """What a task said, without the frames of Spark around it."""
+    text = str(error)
+    for line in text.splitlines():
+        name, _, said = line.strip().partition("grampus.errors.DataError: ")
+        if said and not name:
+            return DataError(said)
+    if "No module named 'grampus" in text:
+        return ClusterError(
+            "the executors have no grampus: install it where their Python is, or ship an environment: "
+            "spark-submit --archives env.tar.gz#environment with PYSPARK_PYTHON=./environment/bin/python"
+        )
+    return error
+
+
+class _Rows:
+    """Deposits the rows that come by."""
+
+    def __init__(self, order: Order, only: Sequence[int] | None) -> None:
+        self._order = order
+        self._only = None if only is None else frozenset(only)
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        if self._only is None or partition in self._only:
+            yield _row(deposit(map(plain, batches), self._order, partition))
+
+
+class _Groups:
+    """Deposits row groups, which it reads itself."""
+
+    def __init__(
+        self, order: Order, only: Sequence[int] | None, files: list[str], parts: list[list[int]]
+    ) -> None:
+        self._order = order
+        self._only = None if only is None else frozenset(only)
+        self._files, self._parts = files, parts
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for partition in batch.column(0).to_pylist():
+                if self._only is None or partition in self._only:
+                    yield _row(deposit_groups(self._files, self._parts[partition], self._order, partition))
+
+
+def _row(receipt: Receipt) -> Any:
+    import pyarrow
+
+    return pyarrow.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})

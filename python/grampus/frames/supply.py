@@ -1,0 +1,122 @@
+"""Rows that keepers of an engine hold for as long as a model reads them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from grampus import _native
+from grampus.errors import DataError
+from grampus.frames import engine_of
+from grampus.frames.feed import Feed
+from grampus.frames.scan import files_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grampus.frames.depositing import Order, Receipt
+    from grampus.shards.batches import Wanted
+
+
+class Site(NamedTuple):
+    """Where an engine is: its session, if it has one, and this machine as its executors see it."""
+
+    engine: str
+    session: Any
+    address: str
+    bind: str | None = None
+
+
+class Job(Protocol):
+    """What deposits the rows of a frame."""
+
+    def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
+        """Deposit all partitions, or only these; return what was deposited."""
+        ...
+
+
+class Supply:
+    """The rows of a frame, or of files, which tasks of an engine have packed and keepers hold."""
+
+    def __init__(self, job: Job, wanted: Wanted, site: Site, skip: bool) -> None:
+        """Read all of them."""
+        self._job = job
+        self._feed = Feed(wanted, skip=skip, address=site.address, bind=site.bind)
+        try:
+            self.kept = self._feed.take(job.run(self._feed.order, None))
+        except BaseException:
+            self._feed.close()
+            raise
+
+    def heal(self) -> bool:
+        """Read again what was lost with executors; whether there was something."""
+        lost = self._feed.lost()
+        if lost:
+            self.kept = self._feed.again(self._job.run(self._feed.order, lost))
+        return bool(lost)
+
+    @property
+    def copied_bytes(self) -> int:
+        """How much was written when rows were packed."""
+        return self._feed.copied_bytes
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._feed.close()
+
+
+def of_frame(
+    frame: Any, wanted: Wanted, site: Site | None, tasks: int, order_by: Any, skip: bool
+) -> tuple[Supply, str]:
+    """The rows of a DataFrame or Dataset, and what their order is, in words.
+
+    The order decides which rows make a batch: where it is the same, so are the weights.
+    """
+    engine = importlib.import_module(f"grampus.frames.{engine_of(frame)}_feed")
+    here = engine.site(frame) if site is None or site.engine != engine_of(frame) else site
+    if order_by is None:
+        files, why = files_of(frame)
+        if files is not None:
+            try:
+                return of_files(
+                    files, wanted, here, tasks, skip
+                ), f"rows are in the order of the files: {why}"
+            except DataError as error:
+                # Files of this machine that the executors do not see: the engine reads them itself.
+                if not is_missing(error):
+                    raise
+    job = engine.FrameJob(frame, wanted, order_by)
+    return Supply(job, wanted, here, skip), "" if order_by is not None else (
+        "the rows of this frame have no order of their own: another run may get them in another order, and "
+        "come to other weights; pass order_by=, or read Parquet files without further steps"
+    )
+
+
+def of_files(files: list[str], wanted: Wanted, site: Site, tasks: int, skip: bool) -> Supply:
+    """The rows of Parquet files, which tasks of an engine read by themselves."""
+    engine = importlib.import_module(f"grampus.frames.{site.engine}_feed")
+    groups = [count for _, _, count in _native.ParquetDataset(files).row_groups]
+    return Supply(engine.FilesJob(site, files, shared_out(groups, tasks)), wanted, site, skip)
+
+
+def is_missing(error: DataError) -> bool:
+    """Whether rows could not be read because a file is not there."""
+    return "No such file" in str(error) or "does not exist" in str(error)
+
+
+def shared_out(groups: Sequence[int], tasks: int) -> list[list[int]]:
+    """Row groups with so many rows each, cut into about so many parts of neighbours with about equal rows.
+
+    >>> shared_out([10, 10, 10, 10, 10], 2)
+    [[0, 1, 2], [3, 4]]
+    """
+    size = -(-sum(groups) // tasks)
+    parts: list[list[int]] = [[]]
+    held = 0
+    for number, rows in enumerate(groups):
+        if held >= size:
+            parts.append([])
+            held = 0
+        parts[-1].append(number)
+        held += rows
+    return parts
