@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from clusters import scratch  # noqa: F401 - a fixture
+from clusters import TORCH, scratch  # noqa: F401 - a fixture
 from namespaces import make_hosts, remove_hosts
 from PIL import Image
 from processes import finish, lives, start, wait_until
@@ -372,7 +373,7 @@ def test_weights_are_those_of_the_same_rows_in_memory(executors, tmp_path, monke
         est.fit(data, epochs=2, batch_size=32)
         return est.digest(), est.evaluate(data, batch_size=50)
 
-    gp.init(workers=2)
+    gp.init(workers=2, preload=TORCH)
     with Feed(wanted([["a", "b"]], [["y", "z"]])) as feed:
         disk = replace(feed.order, memory=0)
         here, there = executors(), executors()
@@ -422,8 +423,6 @@ def test_a_keeper_of_another_host_is_asked_over_the_network():
             print(there.keeper.address)
             task.communicate("")
         """
-        import textwrap
-
         command = hosts[1].command(sys.executable, "-c", textwrap.dedent(task))
         done = subprocess.run(
             hosts[0].command(sys.executable, "-c", textwrap.dedent(driver), hosts[0].address, *command),

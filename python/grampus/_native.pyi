@@ -63,6 +63,7 @@ __all__ = [
     "find_files",
     "fit",
     "host_cores",
+    "host_memory",
     "join_parquet",
     "keep",
     "keeper_name",
@@ -103,6 +104,7 @@ def decode_images(
     images: list[bytes], pipeline_json: str, seed: int, epoch: int, first_row: int, threads: int = 1
 ) -> tuple[list[int], bytearray]: ...
 def host_cores() -> int: ...
+def host_memory() -> int: ...
 def write_packed(
     outputs_json: str,
     fd: int,

@@ -94,7 +94,8 @@ fn groups(file: &str) -> Vec<String> {
     }
 }
 
-fn available_memory() -> u64 {
+/// Bytes of memory that this process may still take, as the machine and its control group have it.
+pub fn available_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| meminfo(&text, "MemAvailable:"));

@@ -44,6 +44,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(supervisor::serve_tunnel, module)?)?;
     module.add_function(wrap_pyfunction!(supervisor::supervise, module)?)?;
     module.add_function(wrap_pyfunction!(host_cores, module)?)?;
+    module.add_function(wrap_pyfunction!(host_memory, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     Ok(())
 }
@@ -52,6 +53,12 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn host_cores() -> u32 {
     grampus_cluster::host::cores()
+}
+
+/// Bytes of memory that this process may still take.
+#[pyfunction]
+fn host_memory() -> u64 {
+    grampus_cluster::host::available_memory()
 }
 
 /// Runs the `grampus` command with the given arguments (the first is the program's name); returns its exit

@@ -88,8 +88,9 @@ class Order:
     join: str
     outputs: str
     skip: bool
-    # Bytes that a keeper has in memory at most; the rest is on disk, in `folder`.
-    memory: int
+    # Bytes that a keeper has in memory at most, by default half of what is free as it starts; the rest is on
+    # disk, in `folder` or one of the engine's.
+    memory: int | None
     folder: str | None
     # Seconds for which one waits for another, and after which silence is taken for an end.
     wait: float
@@ -97,7 +98,7 @@ class Order:
 
     def __repr__(self) -> str:
         """Without the key."""
-        return f"<order of a feed, {self.memory} bytes in memory>"
+        return f"<order of a feed: {self.outputs}>"
 
 
 def deposit(batches: Iterable[Any], order: Order, partition: int, *, watched: int | None = None) -> Receipt:
@@ -172,7 +173,7 @@ def _start(order: Order, hidden: str, watched: int, limit: float) -> None:
         "join": order.join,
         "hidden": hidden,
         "watched": watched,
-        "memory": order.memory,
+        "memory": _native.host_memory() // 2 if order.memory is None else order.memory,
         "folder": order.folder or _folder(),
         "silent": order.silent,
         "wait": order.wait,

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from grampus.frames.depositing import Receipt
     from grampus.shards.batches import Wanted
 
-# What a keeper has in memory at most, unless the user says otherwise.
-MEMORY = 8 << 30
-
 
 class Feed:
     """The rows of one frame, on the executors that read them.
@@ -37,14 +34,15 @@ class Feed:
         address: str = "127.0.0.1",
         bind: str | None = None,
         port: int = 0,
-        memory: int = MEMORY,
+        memory: int | None = None,
         folder: str | None = None,
         wait: float = 60.0,
         silent: float = 30.0,
     ) -> None:
         """Listen at `bind`, by default `address`, under which executors reach this driver.
 
-        Each keeper has `memory` bytes in memory at most, and the rest on disk, in `folder` or the engine's.
+        Each keeper has `memory` bytes in memory at most, by default half of what is free on its host, and the
+        rest on disk, in `folder` or one of the engine's.
         """
         self._wanted = wanted
         self._skip = skip

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use grampus_core::JoinString;
-use grampus_net::{Frame, Link, Memory, NetError, connect_to, random_job};
+use grampus_net::{Frame, Limits, Link, Memory, NetError, connect_to, random_job};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -52,9 +52,14 @@ impl Deposit {
             .enable_all()
             .build()
             .map_err(|error| DataError::io("the feed's thread", error))?;
-        let (way, limits) = (near(join, hidden), limits(wait));
+        // One that has only begun to start answers when it is ready.
+        let limits = Limits {
+            handshake: wait,
+            ..limits(wait)
+        };
+        let way = near(join, hidden);
         let link = match runtime.block_on(connect_to(KEEPER, &way, "deposit", &limits)) {
-            Err(NetError::Io { source, .. }) if is_absent(source.kind()) => return Ok(None),
+            Err(error) if is_absent(&error) => return Ok(None),
             found => found?,
         };
         let deposit = random_job()?.0;
@@ -125,11 +130,15 @@ impl Deposit {
 }
 
 /// Nobody listens, or has gone while one waited.
-fn is_absent(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::ConnectionReset
-    )
+fn is_absent(error: &NetError) -> bool {
+    use ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+    match error {
+        NetError::Io { source, .. } => {
+            matches!(source.kind(), ConnectionRefused | ConnectionReset | NotFound)
+        }
+        NetError::Closed { .. } => true,
+        _ => false,
+    }
 }
 
 impl Way {

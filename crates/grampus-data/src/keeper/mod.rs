@@ -5,14 +5,14 @@
 //! share a host with the keeper they map its memory, else they ask it for the rows that they need. The driver's [`Hub`] knows
 //! which keepers live, and ends them.
 //!
-//! What holds, and what tests cite:
-//! - `KEEP-1` A keeper ends when its executor does, when its link to the hub ends or falls silent, and when it is told to. It owns
+//! What holds:
+//! - A keeper ends when its executor does, when its link to the hub ends or falls silent, and when it is told to. It owns
 //!   nothing that has a name, so nothing is left of it.
-//! - `KEEP-2` A block is written once, by the process that packs it. It is handed over as a descriptor, and never copied while it
+//! - A block is written once, by the process that packs it. It is handed over as a descriptor, and never copied while it
 //!   stays in memory.
-//! - `KEEP-3` Of the deposits of one partition those count that the driver names; the others are dropped. What was cut off half way
+//! - Of the deposits of one partition those count that the driver names; the others are dropped. What was cut off half way
 //!   never counts.
-//! - `KEEP-4` Every wait ends by a deadline, and a keeper that is gone is named with the partitions that it held.
+//! - Every wait ends by a deadline, and a keeper that is gone is named with the partitions that it held.
 
 mod deposit;
 mod far;
