@@ -384,6 +384,11 @@ def test_weights_are_those_of_the_same_rows_in_memory(executors, tmp_path, monke
         ]
         kept = feed.take(receipts)
         assert fitted(kept) == fitted({"x": x.astype("f4"), "y": y.astype("f4")})
+        os.kill(receipts[0].keeper.pid, signal.SIGKILL)
+        assert wait_until(feed.lost) == [0, 2]
+        with pytest.raises(FeedLost) as lost:
+            fitted(kept)
+        assert lost.value.partitions == [0, 2]
 
 
 def test_a_keeper_of_another_host_is_asked_over_the_network():
