@@ -10,7 +10,7 @@ from engines import ray_cluster
 from frame_models import answers, mlp, named, numbers, table
 
 import grampus as gp
-from grampus.errors import NoColumn
+from grampus.errors import ClusterError, NoColumn
 from grampus.frames.scan import files_of
 
 
@@ -116,6 +116,12 @@ def test_a_null_in_a_feature(runtime):
 def test_a_column_that_no_model_takes(data):
     with pytest.raises(Exception, match='column "city" holds text'):
         mlp(1).predict(data, feature_cols="city").materialize()
+
+
+def test_ray_that_is_not_running(runtime, data, monkeypatch):
+    monkeypatch.setattr(runtime[1], "is_initialized", lambda: False)
+    with pytest.raises(ClusterError, match=r"Ray is not running in this process: call ray.init\(\)"):
+        mlp(3).predict(data, feature_cols="list")
 
 
 # Shards

@@ -366,3 +366,10 @@ def test_connect(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1] == "all is well"
+
+
+def test_a_stopped_session(spark, frame):
+    """The last test: nothing follows on this session."""
+    spark.stop()
+    with pytest.raises(ClusterError, match="the Spark session of this DataFrame is stopped"):
+        mlp(2).predict(frame, feature_cols=[["a", "b"]])

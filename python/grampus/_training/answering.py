@@ -55,12 +55,12 @@ class Model(NamedTuple):
 
 
 class Answering:
-    """The model of a snapshot, ready to answer on one thread: an engine runs a task for each core."""
+    """The model of a snapshot, ready to answer; on one thread, where an engine runs a task for each core."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, threads: int = 1) -> None:
         spec, weights, seed, self._wanted, self._at_once = pickle.loads(body)
         self._framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
-        self._lanes = Lanes(_Alone(), range(1), 1, seed, threads=1)  # type: ignore[arg-type]
+        self._lanes = Lanes(_Alone(), range(1), 1, seed, threads)  # type: ignore[arg-type]
         self._spec = spec
         self._model = self._framework.Model(spec, self._lanes, weights, training=False)
 
@@ -83,9 +83,9 @@ class Answering:
 _kept: dict[str, Answering] = {}
 
 
-def answering(name: str, body: Callable[[], bytes]) -> Answering:
+def answering(name: str, body: Callable[[], bytes], threads: int = 1) -> Answering:
     """The model of a snapshot, which a process loads once; the one that was used last stays longest."""
-    found = _kept.pop(name, None) or Answering(body())
+    found = _kept.pop(name, None) or Answering(body(), threads)
     _kept[name] = found
     while len(_kept) > _KEPT:
         del _kept[next(iter(_kept))]

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from grampus.shards.batches import wanted
+from grampus.shards.collection import Shards
 
 if TYPE_CHECKING:
     from grampus._training.answering import Model
@@ -28,8 +29,9 @@ def engine_of(value: Any) -> str | None:
 
 def frame_of(value: Any) -> Any:
     """The frame or data set of an engine that data is, or that shards stand for; nothing for other data."""
-    # A frame is asked for no attribute: it may answer with a column of that name.
-    return value if engine_of(value) is not None else getattr(value, "_frame", None)
+    if isinstance(value, Shards):
+        return getattr(value, "_frame", None)
+    return None if engine_of(value) is None else value
 
 
 def predicted(value: Any, model: Model, feature_cols: Columns | None, out: Any = None) -> Any:

@@ -89,7 +89,8 @@ class RayShards(Shards):
         import ray
 
         self.compute()
-        return ray.get(self._frame.to_arrow_refs()[: whole(n, "n", least=0)])
+        few = self._frame.to_arrow_refs()[: whole(n, "n", least=0)]
+        return [rows.as_arrow(table) for table in ray.get(few)]
 
     def __len__(self) -> int:
         """Rows of all blocks."""

@@ -176,8 +176,8 @@ def _ray(dataset: Any) -> Scan:
             raise _Unsure(f"the plan has a step {type(step).__name__}")
         reader = step.scanner
         (listing,) = step.input_dependencies
-        changes = (reader.shuffle, reader.predicate, reader.limit, reader.partition_predicate)
-        changes += (step.block_udf, listing.partition_filter, reader.columns)
+        changes = [reader.shuffle, reader.predicate, reader.limit, reader.partition_predicate]
+        changes += [step.block_udf, listing.partition_filter, reader.columns]
         if any(change is not None for change in changes) or reader.synthesized_columns:
             raise _Unsure("the reader chooses or adds rows or columns")
         roots = [str(path) for path in listing.paths]

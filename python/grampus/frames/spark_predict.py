@@ -130,8 +130,8 @@ def _task(
     def answer(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
-        context = TaskContext.get()
-        model, first = answering(name, body), 0
+        context, first = TaskContext.get(), 0
+        model = answering(name, body, 1 if context is None else context.cpus())
         for batch in batches:
             # One column comes without a tuple around it.
             arrays = batch if isinstance(batch, tuple) else (batch,)

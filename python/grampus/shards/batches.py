@@ -52,8 +52,8 @@ class Wanted:
         for output in json.loads(self.outputs):
             images = {"images": output["images"]} if "images" in output else {}
             for column in output["columns"]:
-                one = {"name": column} if isinstance(column, str) else column
-                read.setdefault(one["name"], {}).update({**one.get("step", {}), **images})
+                name, step = (column, {}) if isinstance(column, str) else (column["name"], column["step"])
+                read.setdefault(name, {}).update({**step, **images})
         return read
 
 
