@@ -1,9 +1,6 @@
 """Spark DataFrames in, Spark DataFrames out: predictions, shards, and which files stand behind a frame."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +16,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions
 
 import grampus as gp
-from grampus.errors import DataError, NoColumn
+from grampus.errors import ClusterError, DataError, NoColumn
 from grampus.frames.scan import files_of
 
 
@@ -356,16 +353,6 @@ def test_results_are_written_by_spark(frame, tmp_path):
 def test_an_error_of_the_model_comes_at_the_call(frame):
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         mlp(4).predict(frame, feature_cols=[["a", "b"]])
-
-
-def test_connect(tmp_path):
-    """In a process of its own, on Connect: all of it again, with a model that travels as a file."""
-    script = Path(__file__).parent / "scripts" / "connect_frames.py"
-    done = subprocess.run(
-        [sys.executable, script, tmp_path], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines()[-1] == "all is well"
 
 
 def test_a_stopped_session(spark, frame):
