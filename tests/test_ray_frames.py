@@ -1,6 +1,5 @@
 """Ray Datasets in, Ray Datasets out: predictions, shards, and which files stand behind a data set."""
 
-import conftest
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,9 +7,11 @@ import pytest
 import torch
 from engines import ray_cluster
 from frame_models import answers, mlp, named, numbers, table
+from leftovers import leaving_nothing
 
 import grampus as gp
 from grampus.errors import ClusterError, NoColumn
+from grampus.frames.ray_blocks import materialized
 from grampus.frames.scan import files_of
 
 
@@ -20,9 +21,7 @@ def runtime(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         # Torch leaves a cache in the temporary folder; ours must stay empty.
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        # Ray keeps its logs and loops open in this process, and they go with it.
-        patch.setattr(conftest, "open_descriptors", list)
-        with conftest.leaving_nothing(patch) as folder, ray_cluster() as ray:
+        with leaving_nothing(patch, engine=True) as folder, ray_cluster() as ray:
             yield folder, ray
 
 
@@ -34,10 +33,10 @@ def data(runtime):
 
 
 def whole(dataset):
-    """All rows as one table, in order."""
+    """All rows as one table, in order: blocks come as tasks end, unless Ray is asked for more."""
     import ray
 
-    return pa.concat_tables(ray.get(dataset.to_arrow_refs()))
+    return pa.concat_tables(ray.get(materialized(dataset).to_arrow_refs()))
 
 
 # Predictions

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import leaving_nothing
 from engines import spark_session
 from frame_models import answers, mlp, named, numbers, table
+from leftovers import leaving_nothing
 from PIL import Image
 from pyspark.errors import PythonException
 from pyspark.ml.linalg import Vectors

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus.errors import DataError
 from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
+from grampus.frames.ray_blocks import materialized
 from grampus.frames.supply import Site
 from grampus.frames.vectors import plain
 
@@ -27,19 +28,10 @@ class FrameJob:
 
     def __init__(self, dataset: Any, wanted: Wanted, order_by: Any) -> None:
         """Rows are sorted by columns, where some are given."""
-        import ray
-
         self._names = list(wanted.columns)
         if order_by is not None:
             dataset = dataset.sort(order_by)
-        context = ray.data.DataContext.get_current()
-        before = context.execution_options.preserve_order
-        # Blocks come in their order, not in that in which tasks end.
-        context.execution_options.preserve_order = True
-        try:
-            self._blocks = dataset.materialize().to_arrow_refs()
-        finally:
-            context.execution_options.preserve_order = before
+        self._blocks = materialized(dataset).to_arrow_refs()
 
     def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
         """Deposit all blocks, or only these."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from grampus.cluster import whole
+from grampus.frames.ray_blocks import materialized
 from grampus.frames.ray_predict import check_running
 from grampus.shards import keys, rows
 from grampus.shards.collection import Shards
@@ -61,7 +62,7 @@ class RayShards(Shards):
 
     def compute(self) -> Shards:
         """Run what waits now, and let the object store keep the result."""
-        self._frame = self._frame.materialize()
+        self._frame = materialized(self._frame)
         return self
 
     @property

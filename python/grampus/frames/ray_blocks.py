@@ -1,0 +1,17 @@
+"""Blocks of Ray Datasets, in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def materialized(dataset: Any) -> Any:
+    """The data set with all blocks in the object store: in their order, not in that in which tasks end."""
+    import ray
+
+    options = ray.data.DataContext.get_current().execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        return dataset.materialize()
+    finally:
+        options.preserve_order = before
