@@ -337,6 +337,14 @@ def test_a_null_in_a_feature(frame, column):
         found.toArrow()
 
 
+def test_a_null_in_the_first_row(frame):
+    holed = frame.coalesce(1).withColumn(
+        "list", functions.when(functions.col("id") > 0, functions.col("list"))
+    )
+    with pytest.raises(DataError, match='in the first row, column "list" is null'):
+        mlp(3).predict(holed, feature_cols="list")
+
+
 def test_an_empty_frame(frame):
     nobody = frame.where("id < 0")
     # The length of a list is not in the schema.

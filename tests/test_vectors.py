@@ -68,6 +68,12 @@ def test_structs_are_flattened_in_the_order_of_their_fields():
     assert made(values).to_pylist() == [[1, 1, 1.5, 2.5, 0.5], None]
 
 
+def test_a_struct_that_lacks_a_list_or_a_vector():
+    kind = pa.struct([("a", pa.list_(pa.int64())), ("v", VECTOR)])
+    values = [{"a": None, "v": dense(1, 2)}, {"a": [3], "v": None}, None, {"a": [4], "v": sparse(2, _1=5)}]
+    assert made(values, kind).to_pylist() == [None, None, None, [4, 0, 5]]
+
+
 def test_a_struct_that_holds_no_numbers():
     with pytest.raises(DataError, match=r'column "v\.a" holds string'):
         made([{"a": "text"}])

@@ -77,19 +77,23 @@ def _tried(rows: Any, model: Snapshot) -> dict[str, Any]:
     alone = Answering(model.body)
     try:
         return alone.answers(_native.Table.from_stream(plain(rows)))
+    except DataError as error:
+        raise DataError(f"in the first row, {str(error).removeprefix('shard 0, row 0, ')}") from None
     finally:
         alone.close()
 
 
 def _types(answers: dict[str, Any]) -> dict[str, str]:
     """The columns of answers, with the names of their types in Spark's SQL."""
+    import numpy
+
     found = {}
     for name, array in answers.items():
         kind = column(array).type
         lists = 0
         while lists < array.ndim - 1:
             kind, lists = kind.value_type, lists + 1
-        found[name] = f"{'array<' * lists}{_TYPES[str(kind.to_pandas_dtype().__name__)]}{'>' * lists}"
+        found[name] = f"{'array<' * lists}{_TYPES[numpy.dtype(kind.to_pandas_dtype()).name]}{'>' * lists}"
     return found
 
 

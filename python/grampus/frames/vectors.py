@@ -120,8 +120,9 @@ def _matrix(values: Any, name: str) -> Any:
 
     rows, width = len(values), 1
     while pyarrow.types.is_nested(values.type):
-        lengths = values.value_lengths() if hasattr(values, "value_lengths") else None
-        if lengths is not None and len(lengths.unique()) > 1:
+        # Flattened, a missing list would take no room.
+        values = _filled(values)
+        if len(values.value_lengths().unique()) > 1:
             raise DataError(f'column "{name}" has lists of different lengths: pad them to one length')
         values = values.flatten()
         width = len(values) // rows if rows else 0
@@ -141,17 +142,27 @@ def _with_room(lists: Any) -> Any:
     import numpy
     import pyarrow
 
-    if not lists.null_count or lists.null_count == len(lists):
+    filled = _filled(lists)
+    if filled is lists:
         return lists
-    missing = numpy.asarray(lists.is_null())
-    first = int(numpy.argmin(missing))
-    filled = lists.take(pyarrow.array(numpy.where(missing, first, numpy.arange(len(lists)))))
-    width = len(lists[first])
-    values = filled.flatten()
+    values, width = filled.flatten(), len(filled[0])
     if len(values) != width * len(lists):
         # Of different lengths: which of them differs is found where they are packed.
         return lists
-    return pyarrow.FixedSizeListArray.from_arrays(values, width, mask=pyarrow.array(missing))
+    missing = pyarrow.array(numpy.asarray(lists.is_null()))
+    return pyarrow.FixedSizeListArray.from_arrays(values, width, mask=missing)
+
+
+def _filled(lists: Any) -> Any:
+    """Lists with the first one that is there in the place of those that are missing."""
+    import numpy
+    import pyarrow
+
+    if not lists.null_count or lists.null_count == len(lists):
+        return lists
+    missing = numpy.asarray(lists.is_null())
+    places = numpy.where(missing, numpy.argmin(missing), numpy.arange(len(lists)))
+    return lists.take(pyarrow.array(places))
 
 
 def column(array: Any) -> Any:
