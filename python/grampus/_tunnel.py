@@ -8,6 +8,7 @@ import sys
 from typing import NamedTuple
 
 from grampus import _native, _programs
+from grampus._folders import with_folders
 
 
 class Ticket(NamedTuple):
@@ -28,8 +29,7 @@ def serve(ticket: Ticket) -> str | None:
             f"{platform.node()} has grampus {_native.__version__} in {sys.executable}, the driver has "
             f"{ticket.version}: install one version everywhere"
         )
-    path = [*sys.path, *(folder for folder in ticket.folders if folder not in sys.path)]
-    environment = [("PYTHONPATH", os.pathsep.join(filter(None, path)))]
+    environment = [("PYTHONPATH", os.pathsep.join(filter(None, with_folders(ticket.folders))))]
     try:
         _native.serve_tunnel(
             ticket.join,

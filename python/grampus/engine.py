@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import sys
-import sysconfig
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from grampus import _console, _native
+from grampus._folders import own_folders
 from grampus._tunnel import Ticket
 from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
 from grampus.errors import ClusterError, GrampusError
@@ -205,11 +203,3 @@ class _Tasks:
             thread.join(_END_WITHIN)
         self._launcher.end()
         self._clerk.join(_END_WITHIN)
-
-
-def own_folders() -> list[str]:
-    """Folders of this process with modules of its user: not those of the interpreter, nor of its packages."""
-    packages = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    roots = tuple(filter(None, (sys.prefix, sys.base_prefix, *packages)))
-    folders = [Path(entry).absolute() for entry in sys.path]
-    return [str(folder) for folder in folders if folder.is_dir() and not str(folder).startswith(roots)]

@@ -72,7 +72,11 @@ class Nodes:
             self._nodes[address] = subprocess.Popen(
                 [
                     *[str(Path(sys.executable).with_name("ray")), "start", "--block", *options],
-                    *[f"--node-ip-address={address}", f"--num-cpus={cpus}", "--object-store-memory=209715200"],
+                    *[
+                        f"--node-ip-address={address}",
+                        f"--num-cpus={cpus}",
+                        "--object-store-memory=209715200",
+                    ],
                 ],
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from leftovers import leaving_nothing  # noqa: E402
-from standalone import QUIET, TWO_EXECUTORS, Standalone, environment  # noqa: E402
+from leftovers import leaving_nothing
+from standalone import QUIET, TWO_EXECUTORS, Standalone, environment
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,6 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_NO_DAEMONIZE": "1",
-        "SPARK_DAEMON_MEMORY": "256m",
     }
 
 
@@ -96,7 +95,7 @@ class Standalone:
         with log:
             process = subprocess.Popen(
                 [HOME / "bin" / "spark-class", main, *map(str, arguments)],
-                env={**environment(), "SPARK_LOCAL_IP": host},
+                env={**environment(), "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

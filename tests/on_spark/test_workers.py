@@ -93,14 +93,16 @@ def test_a_loss_changes_nothing(spark, tmp_path, undisturbed, levels):
 
 def test_too_few_slots_are_named_before_anything_starts(spark):
     gp.init(5, "spark", session=spark)
-    with pytest.raises(ClusterError, match=r"5 workers were asked for, and this Spark has 2 slots .*spark.cores.max"):
+    with pytest.raises(
+        ClusterError, match=r"5 workers were asked for, and this Spark has 2 slots .*spark.cores.max"
+    ):
         gp.run(lambda: 1)
 
 
 def test_a_driver_that_executors_cannot_reach_is_named(spark):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ClusterError, match="cannot start.*use"):
+        with pytest.raises(ClusterError, match=r"cannot start.*use"):
             gp.init(2, "spark", session=spark, address="127.0.0.1", port=port)
             gp.run(lambda: 1)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
+from grampus._folders import own_folders, with_folders
 from grampus._training.cleanup import closing
 from grampus._training.job import Data, Spec
 from grampus._training.lanes import Lanes
@@ -49,6 +51,8 @@ class Model(NamedTuple):
         weights = None if self.state is None else {"model": self.state["model"]}
         try:
             body = cloudpickle.dumps((alone, weights, self.seed, wanted, self.at_once or AT_ONCE))
+            # The folders first: the model may be of a module that is found there.
+            body = pickle.dumps((own_folders(), body))
         except Exception as error:
             raise NotPicklable(f"the model cannot be sent to other processes: {error}") from error
         return Snapshot(hashlib.sha256(body).hexdigest(), body)
@@ -58,7 +62,9 @@ class Answering:
     """The model of a snapshot, ready to answer; on one thread, where an engine runs a task for each core."""
 
     def __init__(self, body: bytes, threads: int = 1) -> None:
-        spec, weights, seed, self._wanted, self._at_once = pickle.loads(body)
+        folders, rest = pickle.loads(body)
+        sys.path[:] = with_folders(folders)
+        spec, weights, seed, self._wanted, self._at_once = pickle.loads(rest)
         self._framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
         self._lanes = Lanes(_Alone(), range(1), 1, seed, threads)  # type: ignore[arg-type]
         self._spec = spec

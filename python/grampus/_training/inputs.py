@@ -53,7 +53,7 @@ class Inputs:
             value = feeding.shared_rows(shards, feature_cols, label_cols)
             if isinstance(value, Packed) and self._cluster.site is not None:
                 # The memory of this process is not that of an executor's machine.
-                value = value.load()
+                value = value.carried()
         return Data(self._framework.portable(value), size, given, feature_cols, label_cols)
 
     def _supplied(

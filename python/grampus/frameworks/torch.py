@@ -370,7 +370,7 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     loader = value if isinstance(value, torch_data.DataLoader) else None
     size = _batch_size(data, loader)
     weigh = spec.loss_weight if training else None
-    if isinstance(value, batches.Packed):
+    if isinstance(value, batches.Packed | batches.Carried):
         bad = [row for row, _ in value.bad]
         return TableFeed(_torch_data.Arrays(value.load(), training, bad), lanes, size, weigh)
     if isinstance(value, batches.Loadable):

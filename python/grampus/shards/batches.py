@@ -149,6 +149,22 @@ class Packed:
         ]
         return self.wanted.filled(arrays)
 
+    def carried(self) -> Carried:
+        """The same for workers of other machines, which get the arrays themselves."""
+        return Carried(self.load(), self.bad)
+
+
+@dataclass
+class Carried:
+    """Arrays of all rows, which travel as they are."""
+
+    arrays: dict[str, Any]
+    bad: list[tuple[int, str]]
+
+    def load(self) -> dict[str, Any]:
+        """The arrays."""
+        return self.arrays
+
 
 class Loadable:
     """Rows that the threads of a loader read, wherever they are."""

@@ -1,0 +1,57 @@
+"""One Ray of two nodes for all tests here, in a network of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from leftovers import leaving_nothing
+from nodes import HEAD, Alone, Nodes
+from processes import wait_until
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch, tmp_path):
+    """What a test leaves behind is looked for among processes of Grampus: Ray's stay."""
+    monkeypatch.chdir(tmp_path)
+    with leaving_nothing(monkeypatch, engine=True) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def nodes():
+    """Two nodes with two CPUs each; this process is in their network."""
+    try:
+        alone = Alone()
+    except OSError as error:
+        if os.environ.get("GRAMPUS_REQUIRE_NETNS"):
+            raise
+        pytest.skip(f"no network of its own for Ray: {error}")
+    # Short: Ray's sockets are in it.
+    with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as folder:
+        try:
+            started = Nodes(Path(folder), cpus=2)
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in started.environment.items():
+                    patch.setenv(name, value)
+                yield started
+            started.close()
+        finally:
+            alone.leave()
+
+
+@pytest.fixture(scope="module")
+def ray(nodes):
+    """A connection to them."""
+    import ray
+
+    ray.init(address=nodes.address, _node_ip_address=HEAD, log_to_driver=False, logging_level="error")
+    assert wait_until(lambda: sum(node["Alive"] for node in ray.nodes()) == 2, 30)
+    yield ray
+    ray.shutdown()
