@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import socket
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,6 +54,22 @@ class Launcher(Protocol):
         ...
 
 
+def bind_for(address: str) -> str:
+    """Where to listen for those who reach this machine under an address: there, or, where that is somebody
+    else's, who passes connections on, everywhere.
+
+    >>> bind_for("127.0.0.1")
+    '127.0.0.1'
+    >>> bind_for("192.0.2.1")
+    '0.0.0.0'
+    """
+    try:
+        with socket.create_server((address, 0)):
+            return address
+    except OSError:
+        return "0.0.0.0"
+
+
 class EngineCluster(Cluster):
     """Workers that an engine starts. They hold its slots only while a function runs, or a model trains."""
 
@@ -69,7 +86,8 @@ class EngineCluster(Cluster):
         self.workers = workers
         self.hosts = workers
         self.cores_per_worker = launcher.cores
-        self.site = Site(launcher.name, launcher.session, launcher.address, launcher.bind)
+        bind = launcher.bind or bind_for(launcher.address)
+        self.site: Site = Site(launcher.name, launcher.session, launcher.address, bind)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -102,7 +120,7 @@ class EngineCluster(Cluster):
             settings,
             engine=launcher.name,
             address=launcher.address,
-            bind=launcher.bind,
+            bind=self.site.bind,
             port=launcher.port,
         )
         self._native, self._tasks = native, _Tasks(native, launcher, settings)

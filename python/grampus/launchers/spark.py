@@ -130,6 +130,8 @@ class Spark:
             found = re.search(r"PYTHON_VERSION_MISMATCH\]?\s*([^\n]*)", text)
             detail = found.group(1).strip() if found else ""
             return f"the executors run another Python: set PYSPARK_PYTHON, or spark.pyspark.python ({detail})"
+        if "PyArrow" in text and "not" in text:
+            return "the executors have no pyarrow, with which Spark passes rows: install it there"
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return f"Spark gave up its task: {lines[0] if lines else type(error).__name__}"
 
