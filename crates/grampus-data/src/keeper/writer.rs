@@ -181,7 +181,9 @@ impl Writer {
         block: Block,
         give: &mut impl FnMut(Layout, Memory) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
-        let (fd, layout) = (block.fd, block.layout);
+        let (fd, mut layout) = (block.fd, block.layout);
+        // Nothing cannot be mapped.
+        layout.length = layout.extents().iter().map(|part| part.end).fold(1, u64::max);
         ftruncate(&fd, layout.length).map_err(no_memory)?;
         self.blocks.push(layout.rows);
         let memory = Memory::from_fd(fd, layout.length)?;
@@ -202,29 +204,31 @@ impl Block {
             .sum();
         // Row numbers of a block have 32 bits.
         let capacity = (BLOCK / row.max(1)).clamp(1, u64::from(u32::MAX));
-        let mut length = 0_u64;
+        let mut end = 0;
+        let mut room = |size: u64| {
+            let offset = end;
+            end += size.next_multiple_of(PAGE);
+            offset
+        };
         let mut outputs = Vec::with_capacity(like.outputs.len());
         for stored in &like.outputs {
-            let offset = length;
-            let files = match stored {
-                Stored::Numbers(matrix) => {
-                    length += (capacity * matrix.row_size() as u64).next_multiple_of(PAGE);
-                    None
-                }
-                Stored::Images(images) => {
-                    length += ((capacity + 1) * END).next_multiple_of(PAGE);
-                    let offset = length;
-                    length += FILES;
-                    let column = images.column.clone();
-                    Some(Files {
-                        column,
-                        offset,
-                        size: 0,
-                    })
-                }
+            let offset = match stored {
+                Stored::Numbers(matrix) => room(capacity * matrix.row_size() as u64),
+                Stored::Images(_) => room((capacity + 1) * END),
             };
-            let form = Form::of(stored);
+            let (form, files) = (Form::of(stored), None);
             outputs.push(Laid { form, offset, files });
+        }
+        // Behind all else: nobody knows how much room they take.
+        for (stored, laid) in like.outputs.iter().zip(&mut outputs) {
+            if let Stored::Images(images) = stored {
+                let (column, offset) = (images.column.clone(), room(FILES));
+                laid.files = Some(Files {
+                    column,
+                    offset,
+                    size: 0,
+                });
+            }
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("grampus", flags).map_err(no_memory)?;
@@ -233,8 +237,7 @@ impl Block {
             outputs,
             bad: Vec::new(),
             before,
-            // Nothing cannot be mapped.
-            length: length.max(1),
+            length: 0,
         };
         Ok(Self { fd, layout, capacity })
     }
