@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import torch
@@ -60,3 +62,16 @@ def answers(estimator, rows):
 def numbers(column):
     """A column of lists as a matrix."""
     return np.array(column.to_pylist(), "f4")
+
+
+class Noted(nn.Module):
+    """A model that notes in which process it is made."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+        with open(config["notes"], "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    def forward(self, a):
+        return self.layer(a[:, None])

@@ -1,6 +1,7 @@
 """Spark DataFrames in, Spark DataFrames out: predictions, shards, and which files stand behind a frame."""
 
 import os
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from engines import spark_session
-from frame_models import answers, mlp, named, numbers, table
+from frame_models import Noted, answers, mlp, named, numbers, table
 from leftovers import leaving_nothing
 from PIL import Image
 from pyspark.errors import PythonException
@@ -135,6 +136,17 @@ def test_the_model_is_that_of_the_call(frame, tmp_path):
     np.testing.assert_allclose(numbers(before.toArrow()["prediction"]), answers(mlp(2), rows), atol=1e-5)
     after = estimator.predict(frame, feature_cols=[["a", "b"]]).toArrow()["prediction"]
     np.testing.assert_allclose(numbers(after), answers(other, rows), atol=1e-5)
+
+
+def test_a_process_loads_a_model_once(frame, tmp_path):
+    config = {"lr": 0.1, "notes": str(tmp_path / "notes")}
+    estimator = gp.Estimator.from_torch(model=Noted, optimizer="sgd", config=config)
+    for _ in range(2):
+        estimator.predict(frame.repartition(6), feature_cols="a").collect()
+    made = Counter((tmp_path / "notes").read_text().split())
+    # The driver makes it for a moment, to learn what it answers.
+    assert made.pop(str(os.getpid())) == 2
+    assert set(made.values()) == {1}
 
 
 def test_predictions_go_on_in_sql_and_to_files(frame, tmp_path):
@@ -281,6 +293,19 @@ def test_shards_are_predicted_where_they_are(shards):
     assert isinstance(found, gp.Shards)
     made = found.to_spark_df().toArrow()["prediction"]
     np.testing.assert_allclose(numbers(made), answers(estimator, numbers(table()["list"])), atol=1e-5)
+
+
+def test_shards_are_trained_on_as_their_frame_is(frame, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def trained(data):
+        estimator = mlp(3, loss=torch.nn.CrossEntropyLoss())
+        estimator.fit(data, batch_size=50, feature_cols="list", label_cols="id", order_by="id")
+        return estimator.digest()
+
+    frame = frame.withColumn("id", functions.expr("id % 2"))
+    assert trained(gp.Shards.from_spark(frame)) == trained(frame)
+    gp.stop()
 
 
 def test_local_shards_go_to_spark(spark):
