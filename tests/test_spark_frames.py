@@ -206,6 +206,12 @@ def test_files_behind_a_frame(spark, tmp_path):
         assert found is None
         assert why in said
     assert len(files_of(folders.select("a"))[0]) == len(folders.inputFiles())
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    assert files_of(read) == (
+        None,
+        "Spark may leave out rows: spark.sql.files.ignoreCorruptFiles is true",
+    )
+    spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
 
 
 # Shards
@@ -305,6 +311,10 @@ def test_shards_are_trained_on_as_their_frame_is(frame, tmp_path, monkeypatch):
 
     frame = frame.withColumn("id", functions.expr("id % 2"))
     assert trained(gp.Shards.from_spark(frame)) == trained(frame)
+    holed = frame.withColumn("list", functions.expr("if(c = 3, null, list)"))
+    with pytest.raises(DataError, match='column "list" is null'):
+        trained(gp.Shards.from_spark(holed))
+    trained(gp.Shards.from_spark(holed).skip_bad_rows())
     gp.stop()
 
 

@@ -65,8 +65,10 @@ class Inputs:
         frame = frames.frame_of(value)
         site, tasks = self._cluster.site, _TASKS * self._cluster.workers
         if frame is not None:
+            # Frames themselves have no such wish, and may answer any name with a column.
+            skip = value._skip if frame is not value else False
             found, order = supply.of_frame(
-                frame, wanted(feature_cols, label_cols), site, tasks, self._order_by, skip=False
+                frame, wanted(feature_cols, label_cols), site, tasks, self._order_by, skip
             )
             if order.startswith("the rows of this frame"):
                 warnings.warn(order, RuntimeWarning, stacklevel=4)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _TEXTS = {"string": "utf8", "binary": "binary"}
+# Settings with which Spark goes on where a file cannot be read.
+_FORGIVING = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 # Options of a reader that change neither which rows there are nor what is in them.
 _HARMLESS = ("path", "paths", "recursivefilelookup")
 
@@ -40,13 +42,7 @@ def files_of(frame: Any) -> tuple[list[str] | None, str]:
     A choice of columns is no change. The files are on disks of this machine, or on S3.
     """
     try:
-        if engine_of(frame) == "ray":
-            scan = _ray(frame)
-        elif is_connect(frame.sparkSession):
-            scan = _connect(frame)
-        else:
-            scan = _classic(frame)
-        return decided(scan)
+        return decided(_ray(frame) if engine_of(frame) == "ray" else _spark(frame))
     except _Unsure as why:
         return None, str(why)
 
@@ -102,6 +98,14 @@ def _same(kind: str, found: str) -> bool:
     if kind.startswith("array<"):
         return found.startswith("List(") and _same(kind[6:-1], found[5:].partition(",")[0])
     return (NUMBERS | _TEXTS).get(kind, kind) == found.lower().replace("boolean", "bool")
+
+
+def _spark(frame: Any) -> Scan:
+    session = frame.sparkSession
+    for setting in _FORGIVING:
+        if session.conf.get(setting, "false") == "true":
+            raise _Unsure(f"Spark may leave out rows: {setting} is true")
+    return _connect(frame) if is_connect(session) else _classic(frame)
 
 
 def _classic(frame: Any) -> Scan:
