@@ -7,7 +7,6 @@ import importlib
 import inspect
 import os
 import secrets
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -208,31 +207,25 @@ class Estimator:
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
         where = saving(asked, self._params["model_dir"], self._params["backend"])
-        with ExitStack() as open_:
-            open_.enter_context(claimed([self._params["model_dir"], None if where is None else where.url]))
+        settings: dict[str, Any] = {"id": secrets.token_hex(8), **ends(epochs, max_steps)}
+        settings |= {"callbacks": beside, "stop_on_nan": stop_on_nan, "saving": where}
+        settings["step_timeout"] = check_seconds(step_timeout, "step_timeout")
+        losses = allowed(max_failures, max_preemptions)
+        with claimed([self._params["model_dir"], None if where is None else where.url]):
             found = self._resumed(resume, where)
             layout = self._laid_out(*self._cluster())
-            read = open_.enter_context(Inputs(self._cluster()[0], self._framework(), order_by))
-            columns = feature_cols, label_cols
-            judged = validation_data
-            job = Fit(
-                spec=self._spec(),
-                layout=layout,
-                data=read.data(data, batch_size, *columns),
-                validation=None if judged is None else read.data(judged, batch_size, *columns, also=True),
-                **ends(epochs, max_steps),
-                callbacks=beside,
-                stop_on_nan=stop_on_nan,
-                saving=where,
-                step_timeout=check_seconds(step_timeout, "step_timeout"),
-                id=secrets.token_hex(8),
-                **self._beginning(found),
-            )
-            losses = allowed(max_failures, max_preemptions)
-            losses.heal = read.heal
-            history = self._trained(job, loggers, losses, audit, min_workers, slow_worker)
-            history.copied_bytes = read.copied_bytes
-            return history
+            with self._reading(order_by, batch_size, feature_cols, label_cols) as read:
+                losses.heal = read.heal
+                settings |= {"data": read.data(data), "validation": read.data_also(validation_data)}
+                job = Fit(self._spec(), layout, **settings, **self._beginning(found))
+                history = self._trained(job, loggers, losses, audit, min_workers, slow_worker)
+                history.copied_bytes = read.copied_bytes
+                return history
+
+    def _reading(
+        self, order_by: Any, batch_size: int | None, features: Columns | None, labels: Columns | None
+    ) -> Inputs:
+        return Inputs(self._cluster()[0], self._framework(), batch_size, (features, labels), order_by)
 
     def _trained(
         self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, least: Any, policy: Any
@@ -382,9 +375,8 @@ class Estimator:
         layout = self._laid_out(cluster, workers)
         ranks = self._most(cluster, layout)
         least = 1 if self._params["backend"] == "grampus" else None
-        with Inputs(cluster, self._framework()) as read:
-            found = read.data(data, batch_size, feature_cols, label_cols)
-            job = Pass(self._spec(), layout, self._state, found)
+        with self._reading(None, batch_size, feature_cols, label_cols) as read:
+            job = Pass(self._spec(), layout, self._state, read.data(data))
             with cluster.held():
                 return recovery.repeated(
                     lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal

@@ -30,6 +30,9 @@ class _Session:
 
 _session = _Session()
 _KINDS = ("local", "spark", "ray")
+# What all kinds of clusters can be told, and what only those of engines.
+_EVERYWHERE = ("workers", "threads", "preload", "log_dir", "start_timeout", "heartbeat_timeout")
+_OF_ENGINES = ("master", "session", "cores_per_worker", "memory", "conf", "address", "port")
 
 
 def init(
@@ -68,24 +71,10 @@ def init(
     <grampus.Cluster of 2 workers, job ...>
     >>> stop()
     """
-    settings: dict[str, Any] = {
-        "workers": workers,
-        "threads": threads,
-        "preload": preload if preload is None or isinstance(preload, str) else tuple(preload),
-        "log_dir": log_dir,
-        "start_timeout": start_timeout,
-        "heartbeat_timeout": heartbeat_timeout,
-    }
-    engine = {
-        "master": master,
-        "session": session,
-        "cores_per_worker": cores_per_worker,
-        "memory": memory,
-        "conf": conf,
-        "address": address,
-        "port": port,
-    }
-    settings |= {name: value for name, value in engine.items() if value is not None}
+    given = locals()
+    settings = {name: given[name] for name in _EVERYWHERE}
+    settings["preload"] = preload if preload is None or isinstance(preload, str) else tuple(preload)
+    settings |= {name: given[name] for name in _OF_ENGINES if given[name] is not None}
     running = _session.own()
     if running is not None and running.is_running():
         _check_same({**settings, "cluster": cluster})

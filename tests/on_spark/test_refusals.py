@@ -38,7 +38,7 @@ def other_python(spark):
     spark.conf.unset(name)
 
 
-def test_executors_without_grampus(cluster, other_python, tmp_path):
+def test_executors_without_the_package(cluster, other_python, tmp_path):
     """An interpreter that has all packages of this one but those that are installed by a link."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True, timeout=60)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -85,7 +85,9 @@ def test_a_null_in_a_feature(spark, est):
 
 def test_types_that_no_model_takes(spark, est):
     frame = rows(spark, "a", kind="x string, y long, id long")
-    with pytest.raises(DataError, match=r'column "x" holds string, and a model takes numbers: use gp.columns.OneHot'):
+    with pytest.raises(
+        DataError, match=r'column "x" holds string, and a model takes numbers: use gp.columns.OneHot'
+    ):
         est.fit(frame, **FEATURES)
     frame = rows(spark, 1.0).withColumn("x", F.current_timestamp())
     with pytest.raises(DataError, match='column "x" holds timestamp'):
@@ -104,7 +106,7 @@ def test_no_rows(spark, est):
 
 def test_vectors_of_different_lengths(spark, est):
     frame = spark.createDataFrame([(Vectors.dense(1, 2), 0), (Vectors.dense(1, 2, 3), 0)], ["x", "y"])
-    with pytest.raises(DataError, match="pad them|give all one length|one length"):
+    with pytest.raises(DataError, match=r"one length"):
         est.fit(frame.coalesce(1), **FEATURES)
 
 

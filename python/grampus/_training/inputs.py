@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grampus import frames
@@ -25,40 +26,43 @@ _TASKS = 2
 class Inputs:
     """The data of one call. What an engine holds for it goes when the call has ended."""
 
-    def __init__(self, cluster: Cluster, framework: Any, order_by: Any = None) -> None:
-        """`order_by` are columns by which frames of engines are sorted."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        framework: Any,
+        batch_size: int | None,
+        columns: tuple[Columns | None, Columns | None],
+        order_by: Any = None,
+    ) -> None:
+        """`columns` are those of features and of labels; `order_by` those by which frames are sorted."""
         self._cluster = cluster
         self._framework = framework
+        self._size = None if batch_size is None else check_size(batch_size, "batch_size")
+        self._given = batch_size is not DEFAULT_BATCH_SIZE
+        self._columns = columns
         self._order_by = order_by
         self._held: list[tuple[Data, Supply]] = []
 
-    def data(
-        self,
-        value: Any,
-        batch_size: int | None,
-        feature_cols: Columns | None,
-        label_cols: Columns | None,
-        also: bool = False,
-    ) -> Data:
-        """Data as it travels to the workers; `also` is data beside that for which batches have a size."""
-        size = None if batch_size is None else check_size(batch_size, "batch_size")
-        given = batch_size is not DEFAULT_BATCH_SIZE and not also
-        supply = self._supplied(value, feature_cols, label_cols)
+    def data(self, value: Any) -> Data:
+        """Data as it travels to the workers."""
+        supply = self._supplied(value)
         if supply is not None:
-            data = Data(supply.kept, size, given, feature_cols, label_cols)
+            data = Data(supply.kept, self._size, self._given, *self._columns)
             self._held.append((data, supply))
             return data
-        shards = feeding.shards_of(value, feature_cols, label_cols)
+        shards = feeding.shards_of(value, *self._columns)
         if shards is not None:
-            value = feeding.shared_rows(shards, feature_cols, label_cols)
+            value = feeding.shared_rows(shards, *self._columns)
             if isinstance(value, Packed) and self._cluster.site is not None:
                 # The memory of this process is not that of an executor's machine.
                 value = value.carried()
-        return Data(self._framework.portable(value), size, given, feature_cols, label_cols)
+        return Data(self._framework.portable(value), self._size, self._given, *self._columns)
 
-    def _supplied(
-        self, value: Any, feature_cols: Columns | None, label_cols: Columns | None
-    ) -> Supply | None:
+    def data_also(self, value: Any) -> Data | None:
+        """Data beside that for which the size of batches was given, if there is any."""
+        return None if value is None else replace(self.data(value), given=False)
+
+    def _supplied(self, value: Any) -> Supply | None:
         """Rows that executors hold: of a frame of an engine, or of files where the workers are on one."""
         from grampus.frames import supply
 
@@ -67,16 +71,15 @@ class Inputs:
         if frame is not None:
             # Frames themselves have no such wish, and may answer any name with a column.
             skip = value._skip if frame is not value else False
-            found, order = supply.of_frame(
-                frame, wanted(feature_cols, label_cols), site, tasks, self._order_by, skip
-            )
-            if order.startswith("the rows of this frame"):
-                warnings.warn(order, RuntimeWarning, stacklevel=4)
+            read = wanted(*self._columns)
+            found, doubt = supply.of_frame(frame, read, site, tasks, self._order_by, skip)
+            if doubt is not None:
+                warnings.warn(doubt, RuntimeWarning, stacklevel=5)
             return found
         if site is None:
             return None
-        shards = feeding.shards_of(value, feature_cols, label_cols)
-        rows = None if shards is None else feeding.rows_of(shards, feature_cols, label_cols)
+        shards = feeding.shards_of(value, *self._columns)
+        rows = None if shards is None else feeding.rows_of(shards, *self._columns)
         if isinstance(rows, Rows) and rows.paths is not None and rows.window is None:
             return supply.of_files(rows.paths, rows.wanted, site, tasks, rows.skip)
         return None

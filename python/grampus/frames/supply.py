@@ -10,6 +10,7 @@ from grampus.errors import DataError
 from grampus.frames import engine_of
 from grampus.frames.feed import Feed
 from grampus.frames.scan import files_of
+from grampus.shards.segments import memory_limit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,9 @@ class Supply:
     def __init__(self, job: Job, wanted: Wanted, site: Site, skip: bool) -> None:
         """Read all of them."""
         self._job = job
-        self._feed = Feed(wanted, skip=skip, address=site.address, bind=site.bind)
+        # A limit that is set for shards here is one for each executor.
+        memory = memory_limit()
+        self._feed = Feed(wanted, skip=skip, address=site.address, bind=site.bind, memory=memory)
         try:
             self.kept = self._feed.take(job.run(self._feed.order, None))
         except BaseException:
@@ -67,26 +70,24 @@ class Supply:
 
 def of_frame(
     frame: Any, wanted: Wanted, site: Site | None, tasks: int, order_by: Any, skip: bool
-) -> tuple[Supply, str]:
-    """The rows of a DataFrame or Dataset, and what their order is, in words.
+) -> tuple[Supply, str | None]:
+    """The rows of a DataFrame or Dataset, and what cannot be promised of their order, if anything.
 
     The order decides which rows make a batch: where it is the same, so are the weights.
     """
     engine = importlib.import_module(f"grampus.frames.{engine_of(frame)}_feed")
     here = engine.site(frame) if site is None or site.engine != engine_of(frame) else site
     if order_by is None:
-        files, why = files_of(frame)
+        files, _ = files_of(frame)
         if files is not None:
             try:
-                return of_files(
-                    files, wanted, here, tasks, skip
-                ), f"rows are in the order of the files: {why}"
+                return of_files(files, wanted, here, tasks, skip), None
             except DataError as error:
                 # Files of this machine that the executors do not see: the engine reads them itself.
                 if not is_missing(error):
                     raise
     job = engine.FrameJob(frame, wanted, order_by)
-    return Supply(job, wanted, here, skip), "" if order_by is not None else (
+    return Supply(job, wanted, here, skip), None if order_by is not None else (
         "the rows of this frame have no order of their own: another run may get them in another order, and "
         "come to other weights; pass order_by=, or read Parquet files without further steps"
     )
@@ -101,7 +102,7 @@ def of_files(files: list[str], wanted: Wanted, site: Site, tasks: int, skip: boo
 
 def is_missing(error: DataError) -> bool:
     """Whether rows could not be read because a file is not there."""
-    return "No such file" in str(error) or "does not exist" in str(error)
+    return "no such file" in str(error).lower()
 
 
 def shared_out(groups: Sequence[int], tasks: int) -> list[list[int]]:

@@ -54,6 +54,11 @@ def set_memory_limit(limit: int | str | None, spill: str | os.PathLike[str] | No
     _budget.limit, _budget.folder = size, folder
 
 
+def memory_limit() -> int | None:
+    """How much memory shards may take, in bytes."""
+    return _budget.limit
+
+
 def exhausted() -> bool:
     """Whether shards take all the memory that they may."""
     return _budget.limit is not None and _budget.used >= _budget.limit

@@ -232,13 +232,11 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>, 
     let join = match frame.read() {
         Ok(ToCoordinator::Join(join)) => join,
         Ok(ToCoordinator::Calls { slot, host }) => {
-            let (reports, queue) = mpsc::channel();
-            let orders = frames.downgrade();
+            let ((reports, queue), orders) = (mpsc::channel(), frames.downgrade());
             let caller = Caller::new(slot, host, frames, queue);
-            if events.send(LinkEvent::Called(caller)).is_ok() {
-                // However it ends: whoever reads the reports finds no more, and acts on that.
-                let _ = carry(&mut receiver, &reports, &orders, silent_after).await;
-            }
+            let _ = events.send(LinkEvent::Called(caller));
+            // However it ends: whoever reads the reports finds no more, and acts on that.
+            let _ = carry(&mut receiver, &reports, &orders, silent_after).await;
             return;
         }
         _ => {
@@ -247,19 +245,13 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>, 
         }
     };
     let worker = join.worker;
-    if events
-        .send(LinkEvent::Joined {
-            link,
-            join,
-            outbox: Outbox {
-                frames,
-                writer,
-                remote,
-                received,
-            },
-        })
-        .is_err()
-    {
+    let outbox = Outbox {
+        frames,
+        writer,
+        remote,
+        received,
+    };
+    if events.send(LinkEvent::Joined { link, join, outbox }).is_err() {
         return;
     }
     let why = tokio::select! {

@@ -207,11 +207,7 @@ impl Supervisor {
             return Ok(Some(Entry::new(stdio, launch)));
         }
         let Some(program) = launch.program.as_ref().or(self.worker.as_ref()) else {
-            let why = "this supervisor starts programs only".to_owned();
-            self.control.tell(LaunchEvent::NotStarted {
-                worker: launch.worker,
-                why,
-            })?;
+            self.not_started(launch.worker, "this supervisor starts programs only".to_owned())?;
             return Ok(None);
         };
         let secret = secret(&self.configure, &launch)?;
@@ -219,10 +215,7 @@ impl Supervisor {
             Ok(pid) => self.keep(&launch, pipes, pid)?,
             Err(error) => {
                 let why = format!("cannot run `{}`: {error}", program.program);
-                self.control.tell(LaunchEvent::NotStarted {
-                    worker: launch.worker,
-                    why,
-                })?;
+                self.not_started(launch.worker, why)?;
             }
         }
         Ok(None)
@@ -231,7 +224,6 @@ impl Supervisor {
     fn not_started(&mut self, worker: WorkerId, why: String) -> Result<(), SupervisorError> {
         self.control.tell(LaunchEvent::NotStarted { worker, why })
     }
-
     /// The fork that was wanted failed.
     pub fn give_up_fork(&mut self, why: &str) -> Result<(), SupervisorError> {
         match self.entering.take() {
@@ -251,7 +243,7 @@ impl Supervisor {
                     path,
                     why: why.clone(),
                 })?;
-                return self.control.tell(LaunchEvent::NotStarted { worker, why });
+                return self.not_started(worker, why);
             }
         };
         self.control.tell(LaunchEvent::Started {
