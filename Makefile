@@ -23,7 +23,7 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/grampus-chaos/drivers)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-rust test-python check fuzz chaos docs lock clean
+.PHONY: help demo test test-rust test-python test-spark test-ray prepare java check fuzz chaos docs lock clean
 .PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions
 
 help: ## show this list
@@ -37,8 +37,25 @@ test: test-rust test-python ## run all tests
 test-rust: ## run the Rust tests and the examples in the Rust documentation
 	cargo test --workspace
 
-test-python: $(NATIVE) $(TORCH) ## run the Python tests
-	$(PY) -m pytest tests -n $(TEST_PROCESSES) --dist loadfile
+test-python: $(NATIVE) $(TORCH) java ## run the Python tests, those on Spark and Ray among them
+	$(PY) -m pytest tests -n $(TEST_PROCESSES) --dist loadgroup
+
+test-spark: $(NATIVE) $(TORCH) java ## run the tests on a real Spark alone
+	$(PY) -m pytest tests/on_spark tests/test_spark_frames.py tests/test_connect_frames.py
+
+test-ray: $(NATIVE) $(TORCH) ## run the tests on a real Ray alone
+	$(PY) -m pytest tests/on_ray tests/test_ray_frames.py
+
+java: # Spark needs one
+	@command -v java > /dev/null || { echo "installing Java 17 for Spark"; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends openjdk-17-jre-headless; } \
+	|| { echo "Spark needs Java 17 or newer: install it" >&2; exit 1; }
+
+prepare: $(TORCH) ## compile what the tests need, while their packages are installed (make -j2 prepare)
+prepare: rust-tests
+.PHONY: rust-tests
+rust-tests:
+	cargo test --workspace --no-run --quiet
 
 check: $(NATIVE) ## format, lints, layering, sizes and types, cheapest first
 	cargo metadata --locked --format-version 1 > target/metadata.json

@@ -31,7 +31,6 @@ def _environment(**settings):
 @contextlib.contextmanager
 def spark_session(connect=False, **conf):
     """A session of two cores, on Connect with a server of its own; the JVM goes with it."""
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     folder = tempfile.mkdtemp(prefix="gp-spark-")
@@ -62,13 +61,20 @@ def spark_session(connect=False, **conf):
             yield session
         finally:
             session.stop()
-            gateway = SparkContext._gateway
-            if gateway is not None:
-                gateway.shutdown()
-                gateway.proc.stdin.close()
-                gateway.proc.wait(20)
-                SparkContext._gateway = SparkContext._jvm = None
+            end_gateway()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_gateway():
+    """End the JVM in which sessions of this process were."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(20)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 @contextlib.contextmanager

@@ -288,8 +288,7 @@ class Cluster:
                     raise stopped
                 return news.end
 
-    @staticmethod
-    def _results(native: _native.Cluster, end: _native.End) -> list[Any]:
+    def _results(self, native: _native.Cluster, end: _native.End) -> list[Any]:
         from grampus import _payload
 
         if end.kind == "returned":

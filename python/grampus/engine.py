@@ -112,6 +112,11 @@ class EngineCluster(Cluster):
                 self._start()
         return super()._running()
 
+    def _results(self, native: _native.Cluster, end: _native.End) -> list[Any]:
+        if end.kind == "cluster":
+            raise ClusterError(f"{end.text}\n{self._launcher.scarce()}")
+        return super()._results(native, end)
+
     def _start(self) -> None:
         launcher, settings = self._launcher, self._settings
         launcher.begin(self.workers)

@@ -20,11 +20,13 @@ from processes import wait_until
 def runtime(monkeypatch, tmp_path):
     """What a test leaves behind is looked for among processes of Grampus: Ray's stay."""
     monkeypatch.chdir(tmp_path)
+    # Torch leaves a cache in the temporary folder; ours must stay empty.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     with leaving_nothing(monkeypatch, engine=True) as folder:
         yield folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nodes():
     """Two nodes with two CPUs each; this process is in their network."""
     try:

@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from engines import end_gateway
 from leftovers import leaving_nothing
 from standalone import QUIET, TWO_EXECUTORS, Standalone, environment
 
@@ -17,11 +18,13 @@ from standalone import QUIET, TWO_EXECUTORS, Standalone, environment
 def runtime(monkeypatch, tmp_path):
     """What a test leaves behind is looked for among processes of Grampus: Spark's stay."""
     monkeypatch.chdir(tmp_path)
+    # Torch leaves a cache in the temporary folder; ours must stay empty.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     with leaving_nothing(monkeypatch, engine=True) as folder:
         yield folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def standalone(tmp_path_factory):
     """A Master, and two Workers with two cores each."""
     with pytest.MonkeyPatch.context() as patch:
@@ -29,6 +32,7 @@ def standalone(tmp_path_factory):
             patch.setenv(name, value)
         cluster = Standalone(tmp_path_factory.mktemp("spark"), cores=2)
         yield cluster
+        end_gateway()
         cluster.close()
 
 

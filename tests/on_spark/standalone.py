@@ -19,6 +19,8 @@ HOME = Path(pyspark.__file__).parent
 # A JVM takes its time on a busy machine.
 UP_WITHIN = 60.0
 
+# A JVM that starts soon rather than runs fast.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Of every session here: loopback only, and nothing that the tests do not look at.
 QUIET = {
     "spark.driver.host": "127.0.0.1",
@@ -27,6 +29,11 @@ QUIET = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
+    # A few rows: compiling costs more than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": QUICK,
 }
 # Of sessions on the standalone cluster: one executor with one core on each Worker, there when the session is.
 TWO_EXECUTORS = {
@@ -95,7 +102,12 @@ class Standalone:
         with log:
             process = subprocess.Popen(
                 [HOME / "bin" / "spark-class", main, *map(str, arguments)],
-                env={**environment(), "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"},
+                env={
+                    **environment(),
+                    "SPARK_LOCAL_IP": host,
+                    "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_DAEMON_JAVA_OPTS": QUICK,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

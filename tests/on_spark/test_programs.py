@@ -1,0 +1,145 @@
+"""Programs that a user starts on Spark, from beginning to end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from pathlib import Path
+
+import pytest
+from leftovers import processes
+from processes import finish, read_line, start, wait_until
+from standalone import HOME, QUIET, TWO_EXECUTORS
+
+import grampus
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+TESTS = str(Path(__file__).parent.parent)
+LONG = 180
+pytestmark = pytest.mark.timeout(LONG)
+
+DRIVER = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from pyspark.sql import SparkSession
+from deadly_runs import *
+builder = SparkSession.builder.master({master!r})
+for name, value in {settings!r}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+gp.init(2, "spark", preload=["torch"], start_timeout=20)
+
+class Tells(gp.callbacks.Logger):
+    def event(self, event):
+        if event["kind"] == "steps":
+            print("training", flush=True)
+
+def fit(loss, **named):
+    est = estimator(loss, workers=None, lanes=2, threads_per_lane=1)
+    est.fit(arrays(), batch_size=12, **named)
+    return est
+"""
+
+
+def driver(master, text, *arguments, **settings):
+    head = DRIVER.format(tests=TESTS, master=master, settings={**QUIET, **TWO_EXECUTORS, **settings})
+    return start(head + textwrap.dedent(text), *arguments)
+
+
+def test_ctrl_c_leaves_no_job_and_no_process(standalone, runtime):
+    running = driver(
+        standalone.master, "fit(Slow(sys.argv[1]), epochs=10_000, callbacks=[Tells()])", Path.cwd()
+    )
+    while read_line(running, 60) != "training":
+        pass
+    running.send_signal(signal.SIGINT)
+    code, _, err = finish(running, 30)
+    assert code != 0
+    assert "KeyboardInterrupt" in err
+    assert wait_until(lambda: standalone.applications() == [], 20)
+    assert wait_until(lambda: not processes(runtime, engine=True), 10)
+
+
+def test_a_killed_driver_leaves_no_process(standalone, runtime):
+    running = driver(
+        standalone.master, "fit(Slow(sys.argv[1]), epochs=10_000, callbacks=[Tells()])", Path.cwd()
+    )
+    while read_line(running, 60) != "training":
+        pass
+    running.kill()
+    finish(running, 30)
+    assert wait_until(lambda: not processes(runtime, engine=True), 20)
+    assert wait_until(lambda: standalone.applications() == [], 60)
+
+
+def test_no_slot_for_a_replacement_is_named_and_the_run_goes_on_later(standalone, tmp_path):
+    """One Worker, and so one of two slots with two cores, goes; later it is back."""
+    every = {"spark.executor.cores": "2", "spark.cores.max": "4", "spark.task.cpus": "2"}
+    text = """
+    settings = {"epochs": 40, "checkpoint": gp.Checkpoint(sys.argv[1], every=gp.triggers.EverySteps(4))}
+    if sys.argv[2] == "again":
+        est = fit(Slow("."), resume=True, **settings)
+        print("weights:", est.digest())
+    else:
+        fit(Slow("."), min_workers=2, callbacks=[Tells()], **settings)
+    """
+    whole = driver(standalone.master, text, tmp_path / "whole", "again", **every)
+    code, wanted, err = finish(whole, 90)
+    assert code == 0, err
+    broken = driver(standalone.master, text, tmp_path / "run", "first", **every)
+    try:
+        while read_line(broken, 60) != "training":
+            pass
+        worker = standalone.workers[3]
+        worker.kill()
+        worker.wait(10)
+        code, _, err = finish(broken, 90)
+        assert code != 0
+        assert "only 1 of 2 members are in after 20.0 s" in err
+        assert "tasks of Spark that do not begin wait for a free slot" in err
+    finally:
+        standalone.start_worker(3, cores=2)
+        standalone.wait_for_workers()
+    again = driver(standalone.master, text, tmp_path / "run", "again", **every)
+    assert finish(again, 90)[1] == wanted
+
+
+def test_a_packed_environment(standalone, tmp_path):
+    """Executors run what is in the archive; torch alone, of gigabytes, stays where it is."""
+    archive = packed_environment(tmp_path)
+    command = [str(HOME / "bin" / "spark-submit"), "--master", standalone.master, "--deploy-mode", "client"]
+    for name, value in {**QUIET, **TWO_EXECUTORS}.items():
+        command += ["--conf", f"{name}={value}"]
+    command += ["--archives", f"{archive}#environment", str(EXAMPLES / "dataframe.py"), "--cluster", "spark"]
+    command += ["--rows", "4000", "--epochs", "1", "--data", str(tmp_path / "table.parquet")]
+    environment = {**os.environ, "PYSPARK_PYTHON": "./environment/bin/python"}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    code, out, err = finish(subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes), LONG)
+    assert code == 0, err
+    assert "weights: " in out
+    unpacked = list(standalone.folder.glob("work-*/app-*/*/environment/bin/python"))
+    assert unpacked
+
+
+def packed_environment(folder):
+    """An environment with Grampus and what it needs, as `venv-pack` packs it."""
+    made, here = folder / "made", Path(sysconfig.get_path("purelib"))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True, timeout=60)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = made / "lib" / version / "site-packages"
+    for name in ("pyarrow", "pyarrow.libs", "numpy", "numpy.libs", "cloudpickle", "psutil"):
+        if (here / name).exists():
+            shutil.copytree(
+                here / name, packages / name, ignore=shutil.ignore_patterns("tests", "include", "*.a")
+            )
+    shutil.copytree(Path(grampus.__file__).parent, packages / "grampus")
+    # Without its .pth files, by which an editable Grampus would be found there.
+    (packages / "sitecustomize.py").write_text(f"import sys; sys.path.append({str(here)!r})")
+    archive = folder / "env.tar.gz"
+    pack = [str(Path(sys.executable).with_name("venv-pack")), "-p", made, "-o", archive]
+    subprocess.run([*pack, "--compress-level", "1", "-q"], check=True, timeout=120)
+    return archive
