@@ -97,6 +97,17 @@ class Nodes:
         self._nodes.clear()
 
 
+def main() -> int:
+    """Run a program beside two nodes, in their network: `nodes.py FOLDER PROGRAM …`."""
+    alone = Alone()
+    nodes = Nodes(Path(sys.argv[1]), cpus=2)
+    try:
+        return subprocess.run(sys.argv[2:], check=False, env={**os.environ, **nodes.environment}).returncode
+    finally:
+        nodes.close()
+        alone.leave()
+
+
 def _wait_for(host: str, port: int) -> None:
     end = time.monotonic() + UP_WITHIN
     while True:
@@ -106,3 +117,7 @@ def _wait_for(host: str, port: int) -> None:
         except OSError:
             assert time.monotonic() < end, f"nobody listens at {host}:{port}"
             time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,8 +12,12 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyspark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HOME = Path(pyspark.__file__).parent
 # A JVM takes its time on a busy machine.
@@ -126,6 +130,15 @@ class Standalone:
         with urllib.request.urlopen(self._web, timeout=5) as answer:
             return [found["name"] for found in json.load(answer)["activeapps"]]
 
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[str]:
+        """Have a Connect server on it; gives the address for clients."""
+        address = self.connect_server()
+        try:
+            yield address
+        finally:
+            _end(self._processes.pop())
+
     def connect_server(self, cores: int = 1, **settings: str) -> str:
         """Start a Connect server on it; return the address for clients."""
         port = free_port()
@@ -159,15 +172,17 @@ class Standalone:
 
     def close(self) -> None:
         """End all of it."""
-        for process in reversed(self._processes):
-            process.send_signal(signal.SIGTERM)
-        for process in reversed(self._processes):
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10)
-        self._processes.clear()
+        while self._processes:
+            _end(self._processes.pop())
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
 
 
 def wait_for_port(port: int) -> None:
