@@ -7,6 +7,7 @@ import importlib
 import os
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from grampus import _console, _native
@@ -176,11 +177,13 @@ class _Tasks:
     def __init__(self, native: _native.Cluster, launcher: Launcher, settings: Settings) -> None:
         self._native = native
         self._launcher = launcher
-        self._silent_after_ms = int(settings.heartbeat_timeout * 1000)
+        self._silent_after = settings.heartbeat_timeout
         self._lock = threading.Lock()
-        self._running: dict[int, threading.Thread] = {}
-        # Requests for places whose last task was not known to have ended.
-        self._again: dict[int, int] = {}
+        # By the numbers of the requests for them: their places, and who waits for them.
+        self._running: dict[int, tuple[int, threading.Thread]] = {}
+        # Requests for places whose task has not ended yet, and since when. An engine may run a lost task again by
+        # itself; one that does not, and does not say that it has ended either, is not waited for.
+        self._again: dict[int, tuple[int, float]] = {}
         self._over = False
         self._join = native.join() or ""
         self._clerk = threading.Thread(target=self._take_orders, name="grampus-tasks", daemon=True)
@@ -189,40 +192,46 @@ class _Tasks:
     def _take_orders(self) -> None:
         while not self._over:
             asked = self._native.summoned()
-            if asked is not None:
-                self._start(*asked)
+            with self._lock:
+                if asked is not None:
+                    self._consider(*asked)
+                late = time.monotonic() - self._silent_after
+                for slot in [slot for slot, (_, since) in self._again.items() if since < late]:
+                    self._start(slot, self._again.pop(slot)[0])
+
+    def _consider(self, slot: int, summons: int) -> None:
+        if any(slot == place for place, _ in self._running.values()):
+            self._again[slot] = summons, time.monotonic()
+        else:
+            self._start(slot, summons)
 
     def _start(self, slot: int, summons: int) -> None:
-        with self._lock:
-            if self._over:
-                return
-            if slot in self._running:
-                # An engine may start a lost task again by itself, and then this is not needed.
-                self._again[slot] = summons
-                return
-            thread = threading.Thread(
-                target=self._follow, args=(slot, summons), name=f"grampus-task-{slot}", daemon=True
-            )
-            self._running[slot] = thread
-            thread.start()
+        if self._over or not self._native.awaits(summons):
+            return
+        thread = threading.Thread(
+            target=self._follow, args=(slot, summons), name=f"grampus-task-{slot}", daemon=True
+        )
+        self._running[summons] = slot, thread
+        thread.start()
 
     def _follow(self, slot: int, summons: int) -> None:
-        ticket = Ticket(self._join, slot, self._silent_after_ms, _native.__version__, own_folders())
+        ticket = Ticket(self._join, slot, int(self._silent_after * 1000), _native.__version__, own_folders())
         why = self._launcher.run(ticket)
         with self._lock:
-            del self._running[slot]
-            again = self._again.pop(slot, None)
-        if again is not None:
-            self._start(slot, again)
-        elif why is not None and not self._over:
+            del self._running[summons]
+            if slot in self._again:
+                self._start(slot, self._again.pop(slot)[0])
+        if why is not None and not self._over:
             self._native.not_coming(summons, why)
 
     def end(self) -> None:
         """End what has not ended by itself; the workers have."""
         with self._lock:
             self._over = True
-            left = list(self._running.values())
+            left = [thread for _, thread in self._running.values()]
+        until = time.monotonic() + _END_WITHIN
         for thread in left:
-            thread.join(_END_WITHIN)
+            thread.join(max(until - time.monotonic(), 0))
         self._launcher.end()
-        self._clerk.join(_END_WITHIN)
+        for thread in (*left, self._clerk):
+            thread.join(_END_WITHIN)

@@ -10,7 +10,7 @@ use grampus_net::local_address_towards;
 use crate::coordinator::Options;
 use crate::driver::{Cluster, ClusterError, Listen, Plan, Setup};
 use crate::host::{self, Facts};
-use crate::launcher::{HostPlan, Hosts, Launcher, Reach, Summon};
+use crate::launcher::{Engine, HostPlan, Hosts, Launcher, NoEngine, Reach};
 use crate::supervisor::Configure;
 
 /// A host other than this one.
@@ -106,8 +106,8 @@ pub fn admit(workers: u32, facts: &Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts it. Returns once the supervisors were started, or asked for with `summon`; the workers join later.
-pub fn start(spec: Spec, summon: Summon) -> Result<Cluster, ClusterError> {
+/// Starts it. Returns once the supervisors were started, or the engine was asked for them; the workers join later.
+pub fn start(spec: Spec, engine: Box<dyn Engine>) -> Result<Cluster, ClusterError> {
     if matches!(spec.place, Place::Here) {
         admit(spec.workers, &Facts::read())
             .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
@@ -123,10 +123,10 @@ pub fn start(spec: Spec, summon: Summon) -> Result<Cluster, ClusterError> {
         log_dir: spec.log_dir.clone(),
         writes_logs: !matches!(spec.place, Place::Here),
     };
-    let mut summon = Some(summon);
+    let mut engine = Some(engine);
     Cluster::start(plan, &mut |setup, sink| {
-        let summon = summon.take().unwrap_or_else(|| Box::new(|_, _| ()));
-        let hosts = Hosts::start(plans(&spec, &setup), summon, sink)?;
+        let engine = engine.take().unwrap_or_else(|| Box::new(NoEngine));
+        let hosts = Hosts::start(plans(&spec, &setup), engine, sink)?;
         Ok(Some(Box::new(hosts) as Box<dyn Launcher>))
     })
 }

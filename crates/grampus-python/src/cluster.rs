@@ -1,5 +1,6 @@
 //! The driver's side.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use grampus_cluster::driver::{self, Happened, Ranks, TaskEnd};
 use grampus_cluster::launch::{self, HostSpec, Place, Spec};
+use grampus_cluster::launcher::Engine;
 use grampus_cluster::supervisor::Stream;
 use grampus_core::{Failure, TaskFailure, TaskId};
 use pyo3::prelude::*;
@@ -27,6 +29,34 @@ pub(crate) struct Cluster {
     job: String,
     /// Places for which an engine is to start a supervisor.
     summoned: Mutex<mpsc::Receiver<(u32, u64)>>,
+    awaited: Awaited,
+}
+
+/// Requests for supervisors that none has answered.
+type Awaited = Arc<Mutex<BTreeSet<u64>>>;
+
+/// Passes requests on to whoever asks for them.
+struct Requests {
+    queue: mpsc::Sender<(u32, u64)>,
+    awaited: Awaited,
+}
+
+impl Engine for Requests {
+    fn summon(&self, slot: u32, summons: u64) {
+        self.awaited
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(summons);
+        // Whoever has let go of the cluster starts nobody any more.
+        let _ = self.queue.send((slot, summons));
+    }
+
+    fn answered(&self, summons: u64) {
+        self.awaited
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&summons);
+    }
 }
 
 type Cancel = Box<dyn Fn(TaskId, &str) + Send + Sync>;
@@ -135,18 +165,20 @@ impl Cluster {
             join_within: seconds(start_timeout)?,
             silent_after: seconds(heartbeat_timeout)?,
         };
-        let (summon, summoned) = mpsc::channel();
-        // Whoever has let go of the cluster starts nobody any more.
-        let summon = Box::new(move |slot, number| {
-            let _ = summon.send((slot, number));
-        });
-        let cluster = py.detach(|| launch::start(spec, summon))?;
+        let (queue, summoned) = mpsc::channel();
+        let awaited = Awaited::default();
+        let requests = Requests {
+            queue,
+            awaited: Arc::clone(&awaited),
+        };
+        let cluster = py.detach(|| launch::start(spec, Box::new(requests)))?;
         let (board, job) = (cluster.board_handle(), cluster.job().to_string());
         Ok(Self {
             inner: Mutex::new(Some(cluster)),
             board,
             job,
             summoned: Mutex::new(summoned),
+            awaited,
         })
     }
 
@@ -164,6 +196,12 @@ impl Cluster {
             let summoned = self.summoned.lock().unwrap_or_else(PoisonError::into_inner);
             summoned.recv_timeout(LOOK_UP).ok()
         })
+    }
+
+    /// Whether no supervisor has called yet that was asked for with this number.
+    fn awaits(&self, summons: u64) -> bool {
+        let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        awaited.contains(&summons)
     }
 
     /// The supervisor that was asked for with this number will not call, for this reason.

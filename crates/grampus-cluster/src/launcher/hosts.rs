@@ -84,26 +84,42 @@ pub struct Hosts {
     /// Supervisors that nobody has waited for: copies that an engine has started by itself.
     spares: VecDeque<Caller>,
     sink: Sink,
-    summon: Summon,
+    engine: Box<dyn Engine>,
     summoned: u64,
 }
 
 pub(super) type Sink = Arc<dyn Fn(LaunchEvent) + Send + Sync>;
-/// Asks an engine for a supervisor for a slot; each request has a number.
-pub type Summon = Box<dyn Fn(u32, u64) + Send>;
+
+/// Whoever has an engine start supervisors.
+pub trait Engine: Send {
+    /// A supervisor is wanted for a slot; each request has a number.
+    fn summon(&self, slot: u32, summons: u64);
+
+    /// One has called for the request with this number, or nobody waits for it any more.
+    fn answered(&self, summons: u64);
+}
+
+/// For jobs without an engine.
+pub struct NoEngine;
+
+impl Engine for NoEngine {
+    fn summon(&self, _slot: u32, _summons: u64) {}
+
+    fn answered(&self, _summons: u64) {}
+}
 
 impl Hosts {
-    /// Starts a supervisor on every host, or has it started by whoever `summon` asks. Events go to `sink`, from other threads.
+    /// Starts a supervisor on every host, or has the engine start it. Events go to `sink`, from other threads.
     pub fn start(
         plans: Vec<HostPlan>,
-        summon: Summon,
+        engine: Box<dyn Engine>,
         sink: impl Fn(LaunchEvent) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let mut all = Self {
             hosts: Vec::new(),
             spares: VecDeque::new(),
             sink: Arc::new(sink),
-            summon,
+            engine,
             summoned: 0,
         };
         for plan in plans {
@@ -221,7 +237,7 @@ impl Hosts {
         self.summoned += 1;
         host.summons = self.summoned;
         let slots = host.plan.slots.iter();
-        slots.for_each(|slot| (self.summon)(*slot, self.summoned));
+        slots.for_each(|slot| self.engine.summon(*slot, self.summoned));
     }
 }
 
@@ -312,6 +328,7 @@ impl Launcher for Hosts {
         match host {
             None => self.spares.push_back(caller),
             Some(host) => {
+                self.engine.answered(host.summons);
                 if let Err(error) = host.take(caller, &self.sink) {
                     host.give_up(&format!("its line cannot be read: {error}"), &self.sink);
                 }
@@ -322,6 +339,7 @@ impl Launcher for Hosts {
     fn not_coming(&mut self, summons: u64, why: &str) {
         let waits = |host: &&mut Host| host.waiting.is_some() && host.summons == summons;
         if let Some(host) = self.hosts.iter_mut().find(waits) {
+            self.engine.answered(summons);
             host.give_up(why, &self.sink);
         }
     }

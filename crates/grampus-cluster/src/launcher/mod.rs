@@ -9,7 +9,7 @@ use grampus_core::{Exit, TaskId, WorkerId};
 use serde::{Deserialize, Serialize};
 
 pub use caller::Caller;
-pub use hosts::{HostPlan, Hosts, Reach, Summon};
+pub use hosts::{Engine, HostPlan, Hosts, NoEngine, Reach};
 
 use crate::supervisor::Stream;
 

@@ -20,7 +20,7 @@ use grampus_net::{NetError, local_address_towards, random_job};
 
 use crate::agent::{Agent, AgentError, Introduction, Way, Work};
 use crate::driver::ClusterError;
-use crate::launcher::{HostPlan, Hosts, LaunchEvent, Reach};
+use crate::launcher::{HostPlan, Hosts, LaunchEvent, NoEngine, Reach};
 use crate::supervisor::{Configure, Program};
 
 /// How long to wait before another attempt to reach node 0.
@@ -306,8 +306,7 @@ fn start_supervisor(
     };
     // Several threads report: the sender is behind a lock only because its type wants one.
     let sender = std::sync::Mutex::new(sender);
-    let nobody = Box::new(|_, _| ());
-    Ok(Hosts::start(vec![host], nobody, move |event| {
+    Ok(Hosts::start(vec![host], Box::new(NoEngine), move |event| {
         let sender = sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ = sender.send(NodeEvent::Launch(event));
     })?)
