@@ -1,21 +1,14 @@
 """The Python in the texts for users runs as it stands there."""
 
 import re
-from pathlib import Path
 
 import pytest
+from pages import blocks
 from processes import run_file
-
-ROOT = Path(__file__).parent.parent
 
 PAGES = ("callbacks", "collectives", "estimator", "metrics", "reliability", "shards")
 # Torch is imported by the driver and by its workers, on a machine that may be busy.
 LONG = 240
-
-
-def blocks(name):
-    """The blocks of Python in a text."""
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE)
 
 
 # Each block of the README stands alone; those of a page build on each other.

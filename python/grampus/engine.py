@@ -181,8 +181,8 @@ class _Tasks:
         self._lock = threading.Lock()
         # By the numbers of the requests for them: their places, and who waits for them.
         self._running: dict[int, tuple[int, threading.Thread]] = {}
-        # Requests for places whose task has not ended yet, and since when. An engine may run a lost task again by
-        # itself; one that does not, and does not say that it has ended either, is not waited for.
+        # Requests for places whose task has not ended yet, and since when. An engine may run a lost task
+        # again by itself; one that does not, and does not say that it has ended, is not waited for.
         self._again: dict[int, tuple[int, float]] = {}
         self._over = False
         self._join = native.join() or ""

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from engines import end_gateway
 from leftovers import leaving_nothing
-from standalone import QUIET, TWO_EXECUTORS, Standalone, environment
+from standalone import TWO_EXECUTORS, Standalone, classic, environment
 
 
 @pytest.fixture(autouse=True)
@@ -34,17 +34,6 @@ def standalone(tmp_path_factory):
         yield cluster
         end_gateway()
         cluster.close()
-
-
-def classic(master, settings):
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(master).appName("tests")
-    for name, value in {**QUIET, **settings}.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    return session
 
 
 @pytest.fixture(scope="module")

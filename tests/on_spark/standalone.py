@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 
@@ -192,3 +192,15 @@ def wait_for_port(port: int) -> None:
             return
         assert time.monotonic() < end, f"nobody listens at {port}"
         time.sleep(0.05)
+
+
+def classic(master: str, settings: dict[str, str]) -> Any:
+    """A session of this process."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("tests")
+    for name, value in {**QUIET, **settings}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session

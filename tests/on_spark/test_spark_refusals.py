@@ -10,7 +10,7 @@ from deadly_runs import COLUMNS, Deadly, estimator
 from processes import wait_until
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from test_workers import tasks
+from test_spark_workers import tasks
 
 import grampus as gp
 from grampus.errors import ClusterError, DataError, NoColumn

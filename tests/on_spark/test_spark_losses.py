@@ -7,11 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import classic
 from deadly_runs import COLUMNS, ROWS, Deadly, Slow, arrays, estimator
 from processes import wait_until
-from standalone import TWO_EXECUTORS
-from test_workers import EXECUTOR, TASK, tasks
+from standalone import TWO_EXECUTORS, classic
+from test_spark_workers import EXECUTOR, TASK, tasks
 
 import grampus as gp
 from grampus.errors import DataError

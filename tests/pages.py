@@ -1,0 +1,11 @@
+"""Texts for users."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(name):
+    """The blocks of Python in a text."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE)
