@@ -121,7 +121,7 @@ class Standalone:
         return process
 
     def _alive(self) -> int:
-        with contextlib.suppress(OSError), urllib.request.urlopen(self._web, timeout=2) as answer:
+        with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(self._web, timeout=2) as answer:
             return int(json.load(answer)["aliveworkers"])
         return 0
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grampus import frames
+from grampus._training import recovery
 from grampus._training.job import Data
 from grampus._training.options import DEFAULT_BATCH_SIZE, check_size
 from grampus.shards import feeding
 from grampus.shards.batches import Packed, Rows, wanted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from grampus.cluster import Cluster
@@ -87,8 +89,12 @@ class Inputs:
     def heal(self) -> None:
         """Have rows that were lost with executors read again."""
         for data, supply in self._held:
-            if supply.heal():
+            if supply.heal(self._call):
                 data.value = supply.kept
+
+    def _call(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """On those workers that are there."""
+        return recovery.repeated(lambda: self._cluster._call(function, args, {}, None, least=1))
 
     @property
     def copied_bytes(self) -> int:

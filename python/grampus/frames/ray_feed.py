@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from grampus.errors import DataError
 from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
 from grampus.frames.ray_blocks import materialized
-from grampus.frames.supply import Site
+from grampus.frames.supply import Call, Site, read_by_workers
 from grampus.frames.vectors import plain
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ class FrameJob:
         chosen = range(len(self._blocks)) if only is None else only
         return _collected([task.remote(self._blocks[at], order, at, self._names) for at in chosen])
 
+    def again(self, order: Order, lost: Sequence[int], _: Call) -> list[Receipt]:
+        """Deposit these once more, with tasks that take no CPU."""
+        return self.run(order, lost)
+
 
 class FilesJob:
     """Deposits row groups of Parquet files, which tasks read by themselves."""
@@ -52,6 +56,10 @@ class FilesJob:
         task = _remote(deposit_groups, only is not None)
         chosen = range(len(self._parts)) if only is None else only
         return _collected([task.remote(self._files, self._parts[at], order, at) for at in chosen])
+
+    def again(self, order: Order, lost: Sequence[int], call: Call) -> list[Receipt]:
+        """Have workers deposit these once more."""
+        return read_by_workers(call, self._files, self._parts, order, lost)
 
 
 def _remote(function: Any, again: bool) -> Any:

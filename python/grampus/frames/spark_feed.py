@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grampus.errors import ClusterError, DataError
 from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
 from grampus.frames.spark_schema import check, is_connect, quoted
-from grampus.frames.supply import Site
+from grampus.frames.supply import Call, Site, read_by_workers
 from grampus.frames.vectors import plain
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class FrameJob:
         """Deposit all partitions, or only these."""
         return self._job.run(self._frame, _Rows(order, only), only is not None)
 
+    def again(self, order: Order, lost: Sequence[int], _: Call) -> list[Receipt]:
+        """Deposit these once more: that takes a slot beside those of the workers."""
+        return self.run(order, lost)
+
 
 class FilesJob:
     """Deposits row groups of Parquet files, which tasks read by themselves."""
@@ -65,6 +69,10 @@ class FilesJob:
         numbers = self._session.range(0, count, 1, count)
         task = _Groups(order, only, self._files, self._parts)
         return self._job.run(numbers, task, only is not None)
+
+    def again(self, order: Order, lost: Sequence[int], call: Call) -> list[Receipt]:
+        """Have workers deposit these once more."""
+        return read_by_workers(call, self._files, self._parts, order, lost)
 
 
 class _Job:

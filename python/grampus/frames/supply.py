@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from grampus import _native
+from grampus import _native, context
 from grampus.errors import DataError
 from grampus.frames import engine_of
+from grampus.frames.depositing import deposit_groups
 from grampus.frames.feed import Feed
 from grampus.frames.scan import files_of
 from grampus.shards.segments import memory_limit
@@ -28,11 +30,19 @@ class Site(NamedTuple):
     bind: str | None = None
 
 
+# Calls a function on all workers, and returns what it returned on each.
+Call = Callable[..., list[Any]]
+
+
 class Job(Protocol):
     """What deposits the rows of a frame."""
 
     def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
         """Deposit all partitions, or only these; return what was deposited."""
+        ...
+
+    def again(self, order: Order, lost: Sequence[int], call: Call) -> list[Receipt]:
+        """Deposit these once more, while workers hold slots; `call` runs a function on all of them."""
         ...
 
 
@@ -51,11 +61,11 @@ class Supply:
             self._feed.close()
             raise
 
-    def heal(self) -> bool:
+    def heal(self, call: Call) -> bool:
         """Read again what was lost with executors; whether there was something."""
         lost = self._feed.lost()
         if lost:
-            self.kept = self._feed.again(self._job.run(self._feed.order, lost))
+            self.kept = self._feed.again(self._job.again(self._feed.order, lost, call))
         return bool(lost)
 
     @property
@@ -98,6 +108,18 @@ def of_files(files: list[str], wanted: Wanted, site: Site, tasks: int, skip: boo
     engine = importlib.import_module(f"grampus.frames.{site.engine}_feed")
     groups = [count for _, _, count in _native.ParquetDataset(files).row_groups]
     return Supply(engine.FilesJob(site, files, shared_out(groups, tasks)), wanted, site, skip)
+
+
+def read_by_workers(
+    call: Call, files: list[str], parts: list[list[int]], order: Order, lost: Sequence[int]
+) -> list[Receipt]:
+    """Deposit row groups of files once more. Workers do so: no slot of the engine need be free."""
+    return [receipt for found in call(_read_again, files, parts, order, list(lost)) for receipt in found]
+
+
+def _read_again(files: list[str], parts: list[list[int]], order: Order, lost: list[int]) -> list[Receipt]:
+    mine = lost[context.rank() :: context.world_size()]
+    return [deposit_groups(files, parts[partition], order, partition) for partition in mine]
 
 
 def is_missing(error: DataError) -> bool:
