@@ -42,7 +42,7 @@ def test_slots_are_held_only_while_something_runs(spark, tmp_path):
     running = []
 
     def look():
-        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        wait_until(lambda: all((tmp_path / rank).exists() for rank in "01"))
         running.extend(tasks(spark))
         (tmp_path / "seen").touch()
 
