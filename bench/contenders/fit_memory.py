@@ -11,24 +11,9 @@ import torch
 from torch import nn
 
 import grampus as gp
+from tree import family
 
 BATCH = 1024
-
-
-def family(root):
-    """Yield this process and all that came from it."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        parents[int(stat.parent.name)] = int(fields[1])
-    kept, fresh = {root}, {root}
-    while fresh:
-        fresh = {pid for pid, parent in parents.items() if parent in fresh} - kept
-        kept |= fresh
-    return kept
 
 
 def taken(root, without):

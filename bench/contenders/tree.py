@@ -1,4 +1,4 @@
-"""CPU time of this process and all that descend from it, the living included."""
+"""This process and all that descend from it, the living included: which they are, and their CPU time."""
 
 import os
 from pathlib import Path
@@ -6,24 +6,31 @@ from pathlib import Path
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
+def family(root):
+    """Return a process and all that came from it."""
+    return _family(root, {pid: int(fields[1]) for pid, fields in _stats()})
+
+
 def cpu_seconds():
     """Return user and system seconds of the tree; the kernel counts them in hundredths."""
-    parents, seconds = {}, {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    stats = dict(_stats())
+    kept = _family(os.getpid(), {pid: int(fields[1]) for pid, fields in stats.items()})
+    # Own user and system time, then those of children already waited for.
+    return sum(sum(map(int, stats[pid][11:15])) for pid in kept if pid in stats) / _TICK
+
+
+def _stats():
+    for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             # The command stands in parentheses and may hold spaces; what follows has a fixed order.
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            yield int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        parents[int(entry.name)] = int(fields[1])
-        # Own user and system time, then those of children already waited for.
-        seconds[int(entry.name)] = sum(map(int, fields[11:15])) / _TICK
-    return sum(used for pid, used in seconds.items() if _descends(pid, os.getpid(), parents))
 
 
-def _descends(pid, ancestor, parents):
-    while pid and pid != ancestor:
-        pid = parents.get(pid, 0)
-    return pid == ancestor
+def _family(root, parents):
+    kept, fresh = {root}, {root}
+    while fresh:
+        fresh = {pid for pid, parent in parents.items() if parent in fresh} - kept
+        kept |= fresh
+    return kept
