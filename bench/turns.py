@@ -45,7 +45,12 @@ def installed(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def interleaved(
-    contenders: Sequence[Contender], rounds: int, figure: Callable[[Sample, str], Figure]
+    contenders: Sequence[Contender],
+    rounds: int,
+    figure: Callable[[Sample, str], Figure],
+    *,
+    limit: float = 120.0,
+    uncounted: int = 1,
 ) -> dict[str, list[Figure]]:
     """Run all that are installed in turns, after one round that is not counted.
 
@@ -53,15 +58,15 @@ def interleaved(
     """
     contenders = installed(contenders)
     figures: dict[str, list[Figure]] = {contender.name: [] for contender in contenders}
-    for number in range(rounds + 1):
+    for number in range(uncounted + rounds):
         for contender in [one for one in contenders if one.name in figures]:
             try:
-                made = figure(*run(contender.command))
+                made = figure(*run(contender.command, limit))
             except Failed as failure:
                 print(f"  {contender.name}: left out, {failure}")
                 del figures[contender.name]
                 continue
-            if number > 0:
+            if number >= uncounted:
                 figures[contender.name].append(made)
     return figures
 

@@ -8,6 +8,7 @@ import time
 
 import ray
 import torch
+from torch import nn
 
 import mlp
 from outside import say
@@ -36,13 +37,17 @@ def grampus(dataset):
     import grampus as gp
 
     gp.init(mlp.WORKERS, "ray")
-    estimator = gp.Estimator.from_torch(model=mlp.network(), threads_per_lane=1)
+    estimator = gp.Estimator.from_torch(
+        model=mlp.network(), optimizer="sgd", loss=nn.CrossEntropyLoss(), threads_per_lane=1
+    )
     return estimator.predict(dataset, feature_cols=["features"])
 
 
 def pool(dataset):
     weights = mlp.network().state_dict()
-    return dataset.map_batches(Answering, fn_constructor_args=(weights,), concurrency=mlp.WORKERS, batch_size=8192)
+    return dataset.map_batches(
+        Answering, fn_constructor_args=(weights,), concurrency=mlp.WORKERS, batch_size=8192
+    )
 
 
 def function(dataset):

@@ -6,6 +6,8 @@ First once, with all that Python's workers import, then again with workers that 
 import sys
 import time
 
+from torch import nn
+
 import mlp
 from outside import say
 from spark_session import session, table
@@ -17,7 +19,9 @@ def grampus(_, frame, names):
     import grampus as gp
 
     gp.init(mlp.WORKERS, "spark")
-    estimator = gp.Estimator.from_torch(model=mlp.network(), threads_per_lane=1)
+    estimator = gp.Estimator.from_torch(
+        model=mlp.network(), optimizer="sgd", loss=nn.CrossEntropyLoss(), threads_per_lane=1
+    )
     return estimator.predict(frame, feature_cols=names if len(names) == 1 else [names])
 
 

@@ -17,7 +17,5 @@ def session():
     import ray
 
     # As its documentation advises for a small local run: no dashboard, no more CPUs than are asked for.
-    ray.init(
-        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
-    )
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.get(ray.remote(abs).remote(-1))

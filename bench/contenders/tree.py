@@ -19,6 +19,13 @@ def cpu_seconds():
     return sum(sum(map(int, stats[pid][11:15])) for pid in kept if pid in stats) / _TICK
 
 
+def own_seconds():
+    """Return the CPU seconds of each process of the tree, without those of children."""
+    stats = dict(_stats())
+    kept = _family(os.getpid(), {pid: int(fields[1]) for pid, fields in stats.items()})
+    return {pid: sum(map(int, stats[pid][11:13])) / _TICK for pid in kept if pid in stats}
+
+
 def _stats():
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
