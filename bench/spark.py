@@ -18,7 +18,6 @@ its workers, and as one barrier stage. predict: answers for 1 M rows, written to
 import argparse
 import statistics
 import sys
-from pathlib import Path
 
 from engine_tables import HERE, LIMIT, compare, make_table, run_sections
 from turns import CONTENDERS, Contender, figures_in, interleaved, script

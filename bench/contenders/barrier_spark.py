@@ -12,7 +12,7 @@ import threading
 import time
 
 from outside import say
-from spark_session import session
+from spark_session import session, stop
 
 TIMES = 3
 
@@ -88,7 +88,7 @@ def main():
             thread.join()
     middle = 1 + TIMES // 2
     say(first=starts[0], seconds=sorted(starts[1:])[middle - 1], recovery=sorted(recoveries)[middle])
-    spark.stop()
+    stop(spark)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ a row to look at in place of 36.
 
 import mlp
 from outside import report
-from spark_session import session, table
+from spark_session import session, stop, table
 
 OPTIONS = mlp.arguments("through")
 SPARK = session()
@@ -27,4 +27,4 @@ def fit():
 
 
 report(fit, OPTIONS.watch)
-SPARK.stop()
+stop(SPARK)

@@ -5,7 +5,7 @@ from torch import nn
 import grampus as gp
 import mlp
 from outside import report
-from spark_session import session, table
+from spark_session import session, stop, table
 
 OPTIONS = mlp.arguments("through")
 SPARK = session()
@@ -25,4 +25,4 @@ def fit():
 
 report(fit, OPTIONS.watch)
 gp.stop()
-SPARK.stop()
+stop(SPARK)

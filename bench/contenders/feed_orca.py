@@ -13,7 +13,7 @@ for module in (bigdl.dllib.nncontext, bigdl.dllib.utils.utils):
     module.set_python_home = lambda: None
 spark_session.environment()
 
-from bigdl.orca import OrcaContext, init_orca_context, stop_orca_context  # noqa: E402
+from bigdl.orca import OrcaContext, init_orca_context  # noqa: E402
 from bigdl.orca.learn.pytorch import Estimator  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -38,4 +38,4 @@ def fit():
 
 
 report(fit, OPTIONS.watch)
-stop_orca_context()
+spark_session.stop(SPARK)

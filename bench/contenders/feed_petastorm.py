@@ -5,7 +5,7 @@ from itertools import islice
 
 import mlp
 from outside import report
-from spark_session import session, table
+from spark_session import session, stop, table
 
 OPTIONS = mlp.arguments("through")
 CACHE = tempfile.TemporaryDirectory()
@@ -41,5 +41,5 @@ def fit():
 
 
 report(fit, OPTIONS.watch)
-SPARK.stop()
+stop(SPARK)
 CACHE.cleanup()

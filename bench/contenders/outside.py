@@ -24,7 +24,7 @@ LIMIT = 180
 
 def report(call, watch=False):
     """Call, and print the seconds, or the memory that it took beside what was there before."""
-    _keep_orphans()
+    keep_orphans()
     print(json.dumps(_watched(call) if watch else _timed(call)), flush=True)
 
 
@@ -32,9 +32,16 @@ def say(**figures):
     print(json.dumps(figures), flush=True)
 
 
-def _keep_orphans():
+def keep_orphans():
     """What ends its parent, such as a daemon, stays in this tree."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans():
+    """End what others have left behind of themselves: torchrun's agents wait for each other for minutes."""
+    for pid in family(os.getpid()) - {os.getpid()}:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class _TooLongError(BaseException):

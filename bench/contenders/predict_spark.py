@@ -10,7 +10,7 @@ from torch import nn
 
 import mlp
 from outside import say
-from spark_session import session, table
+from spark_session import session, stop, table
 
 TIMES = 3
 
@@ -65,7 +65,7 @@ def main():
         predicted.write.format("noop").mode("overwrite").save()
         seconds.append(time.perf_counter() - began)
     say(first=seconds[0], seconds=sorted(seconds[1:])[TIMES // 2])
-    spark.stop()
+    stop(spark)
 
 
 if __name__ == "__main__":

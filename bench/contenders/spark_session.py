@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from outside import end_orphans, keep_orphans
+
 CONF = {
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
@@ -18,6 +20,7 @@ CONF = {
 
 def environment():
     """Python of the executors is this one, and finds what lies beside the contender."""
+    keep_orphans()
     here = str(Path(__file__).parent)
     path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable, PYTHONPATH=path)
@@ -49,3 +52,16 @@ def table(spark, data, kind, through):
         frame = frame.filter("label >= 0")
     frame.count()
     return frame
+
+
+def stop(spark):
+    """End the session and its JVM: the next contender is to have the machine."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    # It ends when nobody can write to it any more.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+    end_orphans()

@@ -9,7 +9,7 @@ from torch import nn
 
 import mlp
 from outside import say
-from spark_session import session
+from spark_session import session, stop
 
 
 def grampus(path):
@@ -43,7 +43,7 @@ def main():
         began = {"grampus": grampus, "distributor": distributor}[sys.argv[1]](path)
         ended = time.time()
         say(seconds=float(Path(path).read_text()) - began, returned=ended - began)
-    spark.stop()
+    stop(spark)
 
 
 if __name__ == "__main__":
