@@ -11,6 +11,7 @@ NATIVE := .venv/.stamp-native
 TORCH := .venv/.stamp-torch
 BENCH := .venv-bench/.stamp-bench
 BENCH_WHEEL := .venv-bench/.stamp-wheel
+SPARK3 := .venv-spark3/.stamp-spark3
 DOCS := .venv-docs/.stamp-docs
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
@@ -24,7 +25,7 @@ PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/gra
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-rust test-python test-spark test-ray prepare java check fuzz chaos docs lock clean
-.PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions
+.PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions bench-spark bench-ray
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -100,6 +101,12 @@ bench-goodput: $(BENCH_WHEEL) ## count what gets trained while workers are kille
 bench-data: $(BENCH_WHEEL) ## time reading against pandas, polars, Ray Data and torch loaders (BENCH_ARGS="--images DIR")
 	.venv-bench/bin/python bench/data.py $(BENCH_ARGS)
 
+bench-spark: $(BENCH_WHEEL) $(SPARK3) ## time training and predictions on Spark against TorchDistributor, Petastorm and Orca
+	.venv-bench/bin/python bench/spark.py $(BENCH_ARGS)
+
+bench-ray: $(BENCH_WHEEL) ## time start and predictions on Ray against Ray Train and Ray Data
+	.venv-bench/bin/python bench/ray.py $(BENCH_ARGS)
+
 bench-instructions: ## hold the instructions of the hot loops against bench/instructions.json (needs valgrind)
 	$(PYTHON) bench/instructions.py $(BENCH_ARGS)
 
@@ -116,9 +123,10 @@ lock: target/uv/bin/uv ## write requirements/*.lock anew from requirements/*.in
 	$(call LOCK,dev) --excludes requirements/gpu.exclude --no-emit-package torch
 	$(call LOCK,bench) --excludes requirements/gpu.exclude --no-emit-package torch
 	$(call LOCK,docs)
+	$(call LOCK,spark3) --no-deps
 
 clean: ## remove all that was built
-	rm -rf target fuzz/target .venv .venv-bench .venv-docs
+	rm -rf target fuzz/target .venv .venv-bench .venv-docs .venv-spark3
 	find python tests examples bench scripts docs -name __pycache__ -prune -exec rm -rf {} + 2> /dev/null || true
 	rm -f python/grampus/*.so
 
@@ -150,6 +158,11 @@ $(TORCH): requirements/torch.lock $(DEV)
 $(BENCH): requirements/bench.lock requirements/torch.lock
 	$(call venv,.venv-bench,$<)
 	$(call torch,.venv-bench)
+	@touch $@
+
+$(SPARK3): requirements/spark3.lock requirements/torch.lock
+	$(call venv,.venv-spark3,$<)
+	$(call torch,.venv-spark3)
 	@touch $@
 
 $(DOCS): requirements/docs.lock

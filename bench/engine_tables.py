@@ -40,7 +40,12 @@ def make_table(folder: Path, rows: int) -> Path:
 
 
 def compare(
-    title: str, contenders: Sequence[Contender], rounds: int, others: Mapping[str, str], *, at_least: bool
+    title: str,
+    contenders: Sequence[Contender],
+    options: argparse.Namespace,
+    others: Mapping[str, str],
+    *,
+    at_least: bool,
 ) -> dict[str, list[dict]]:
     """Run contenders in turns and print the seconds of each; the first one is compared with the others.
 
@@ -48,7 +53,7 @@ def compare(
     the least of `it ÷ grampus`, or the most of `grampus ÷ it`.
     """
     print(f"\n{title}: running, load {os.getloadavg()[0]:.1f}")
-    taken = interleaved(contenders, rounds, lambda _, output: figures_in(output), limit=LIMIT)
+    taken = turns(contenders, options)
     heads = "".join(f"{head:>10}" for head in others.values())
     ratio_head = "it ÷ grampus" if at_least else "grampus ÷ it"
     print(f"  {'':26}{'median s':>9}  {'min … max':>17}{heads}  {ratio_head}")
@@ -65,6 +70,16 @@ def compare(
         print(f"  {contender.name:26}{statistics.median(seconds):9.2f}  {spread}{more}  {words}".rstrip())
     print(f"  load at the end {os.getloadavg()[0]:.1f}")
     return taken
+
+
+def turns(contenders: Sequence[Contender], options: argparse.Namespace) -> dict[str, list[dict]]:
+    return interleaved(
+        contenders,
+        options.rounds,
+        lambda _, output: figures_in(output),
+        limit=LIMIT,
+        uncounted=options.uncounted,
+    )
 
 
 def _ratio(ours: list[dict], theirs: list[dict], asked: float | None, at_least: bool) -> str:
@@ -86,6 +101,7 @@ def run_sections(
 ) -> None:
     """Run what is asked for, and append a line of figures where that is wanted."""
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (5)")
+    parser.add_argument("--uncounted", type=int, default=1, help="rounds before them (1)")
     parser.add_argument("--scratch", type=Path, default=HERE.parent / "target" / "bench", metavar="DIR")
     parser.add_argument("--save", action="store_true", help=f"append a line to bench/results/{name}.jsonl")
     parser.add_argument("--only", nargs="+", choices=sections, metavar="SECTION", help=", ".join(sections))

@@ -20,7 +20,7 @@ def start(options: argparse.Namespace) -> dict:
         Contender("Ray Train", script("start_ray.py", "train"), "ray", 0.5),
     ]
     title = "from a Ray that runs to the first step, 2 workers"
-    return compare(title, contenders, options.rounds, {"returned": "returned"}, at_least=False)
+    return compare(title, contenders, options, {"returned": "returned"}, at_least=False)
 
 
 def predict(options: argparse.Namespace) -> dict:
@@ -30,7 +30,7 @@ def predict(options: argparse.Namespace) -> dict:
         Contender("map_batches, function", script("predict_ray.py", "function", data), "ray", 1.0),
         Contender("map_batches, 2 actors", script("predict_ray.py", "pool", data), "ray", 1.0),
     ]
-    return compare("predict 1,000,000 rows", contenders, options.rounds, {"first": "first"}, at_least=True)
+    return compare("predict 1,000,000 rows", contenders, options, {"first": "first"}, at_least=True)
 
 
 def main() -> int:

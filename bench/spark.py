@@ -36,15 +36,15 @@ def feed_contenders(options: argparse.Namespace, *flags: str) -> list[Contender]
         Contender("grampus", script("feed_grampus.py", *work), "grampus"),
         Contender("TorchDistributor", script("feed_distributor.py", *work), "pyspark", 3),
     ]
-    if not SPARK3.exists():
-        print("  Orca, Petastorm: left out, there is no .venv-spark3 (make .venv-spark3)")
-        return contenders
     older = {"Petastorm and DDP": ("feed_petastorm.py", 3), "Orca": ("feed_orca.py", 5)}
-    return contenders + [
-        Contender(name, (str(SPARK3), str(CONTENDERS / file), *work), ratio_asked=asked)
-        for name, (file, asked) in older.items()
-        if name not in options.without
-    ]
+    if SPARK3.exists():
+        contenders += [
+            Contender(name, (str(SPARK3), str(CONTENDERS / file), *work), ratio_asked=asked)
+            for name, (file, asked) in older.items()
+        ]
+    else:
+        print(f"  {', '.join(older)}: left out, there is no .venv-spark3 (make bench-spark makes it)")
+    return [contender for contender in contenders if contender.name not in options.without]
 
 
 def feed(options: argparse.Namespace) -> dict:
@@ -52,7 +52,7 @@ def feed(options: argparse.Namespace) -> dict:
         name: compare(
             f"one epoch of {options.rows:,} rows, {name}",
             feed_contenders(options, *flags),
-            options.rounds,
+            options,
             {"cpu": "CPU s"},
             at_least=True,
         )
@@ -84,7 +84,7 @@ def start(options: argparse.Namespace) -> dict:
         Contender("TorchDistributor", script("start_spark.py", "distributor"), "pyspark", 0.5),
     ]
     title = "from a session to the first step, 2 workers"
-    return compare(title, contenders, options.rounds, {"returned": "returned"}, at_least=False)
+    return compare(title, contenders, options, {"returned": "returned"}, at_least=False)
 
 
 def barrier(options: argparse.Namespace) -> dict:
@@ -94,7 +94,7 @@ def barrier(options: argparse.Namespace) -> dict:
     ]
     title = "two tasks that call back, and again after kill -9 of one"
     heads = {"first": "cold", "recovery": "recovery"}
-    return compare(title, contenders, options.rounds, heads, at_least=True)
+    return compare(title, contenders, options, heads, at_least=True)
 
 
 def predict(options: argparse.Namespace) -> dict:
@@ -106,7 +106,7 @@ def predict(options: argparse.Namespace) -> dict:
             Contender("predict_batch_udf", script("predict_spark.py", "udf", kind, data), "pyspark", 1.3),
         ]
         title = f"predict 1,000,000 rows, {name}"
-        results[name] = compare(title, contenders, options.rounds, {"first": "first"}, at_least=True)
+        results[name] = compare(title, contenders, options, {"first": "first"}, at_least=True)
     return results
 
 
