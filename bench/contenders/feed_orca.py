@@ -1,6 +1,7 @@
 """A DataFrame of Spark, trained on for one epoch with BigDL Orca's backend on Spark.
 
-The features are one column of arrays of floats, made before: it cannot take doubles, nor 35 columns as one input.
+The features are one column of arrays of floats, made before: it takes no doubles, nor 35 columns
+as one input.
 """
 
 import bigdl.dllib.nncontext

@@ -1,4 +1,4 @@
-"""A DataFrame of Spark, written and read again by Petastorm's converter, trained on for one epoch with DDP."""
+"""A DataFrame of Spark that Petastorm writes and reads again, trained on for one epoch with DDP."""
 
 import tempfile
 from itertools import islice
@@ -19,7 +19,7 @@ def rank(converter, steps):
     from petastorm.pytorch import BatchedDataLoader
 
     place = {"cur_shard": int(os.environ["RANK"]), "shard_count": mlp.WORKERS}
-    # As its documentation says: batches in place of rows, and as many steps for all, whatever the shards hold.
+    # As its documentation says: batches in place of rows, and equally many steps, whatever the shards hold.
     with converter.make_torch_dataloader(
         batch_size=mlp.BATCH // mlp.WORKERS,
         num_epochs=None,

@@ -1,4 +1,4 @@
-"""What bench/spark.py and bench/ray.py train and ask: a small network on a table of 35 numbers and a label."""
+"""What bench/spark.py and bench/ray.py train and ask: a small network on 35 numbers and a label."""
 
 import argparse
 import time

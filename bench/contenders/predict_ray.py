@@ -6,6 +6,7 @@ First once, with all that Ray's workers import, then again with workers that are
 import sys
 import time
 
+import numpy as np
 import ray
 import torch
 from torch import nn
@@ -20,7 +21,7 @@ TIMES = 3
 def answers(model, batch):
     with torch.inference_mode():
         # As Ray's documentation has it: batches of numpy, and the answer as one more column.
-        rows = torch.from_numpy(batch["features"]).float()
+        rows = torch.from_numpy(np.stack([batch[name] for name in mlp.FEATURES], axis=1, dtype=np.float32))
         return {**batch, "prediction": model(rows).numpy()}
 
 
@@ -40,7 +41,7 @@ def grampus(dataset):
     estimator = gp.Estimator.from_torch(
         model=mlp.network(), optimizer="sgd", loss=nn.CrossEntropyLoss(), threads_per_lane=1
     )
-    return estimator.predict(dataset, feature_cols=["features"])
+    return estimator.predict(dataset, feature_cols=[mlp.FEATURES])
 
 
 def pool(dataset):
@@ -64,7 +65,7 @@ def main():
     way, data = sys.argv[1:]
     session()
     ray.data.DataContext.get_current().enable_progress_bars = False
-    dataset = ray.data.read_parquet(f"{data}/arrays").materialize()
+    dataset = ray.data.read_parquet(f"{data}/columns").materialize()
     seconds = []
     for _ in range(1 + TIMES):
         began = time.perf_counter()
