@@ -43,6 +43,8 @@ def test_slots_are_held_only_while_something_runs(spark, tmp_path):
 
     def look():
         wait_until(lambda: all((tmp_path / rank).exists() for rank in "01"))
+        # What a session knows of its tasks is a moment old.
+        wait_until(lambda: tasks(spark) == [1, 1], 5)
         running.extend(tasks(spark))
         (tmp_path / "seen").touch()
 

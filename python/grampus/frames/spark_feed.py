@@ -148,6 +148,9 @@ class _Rows:
         partition = context.partitionId()
         if self._only is None or partition in self._only:
             yield _row(deposit(map(plain, batches), self._order, partition))
+        # Whoever leaves rows behind may leave the Python of a step before waiting for ever to pass them on.
+        for _ in batches:
+            pass
 
 
 class _Groups:
