@@ -178,6 +178,8 @@ class _Tasks:
         self._native = native
         self._launcher = launcher
         self._silent_after = settings.heartbeat_timeout
+        # Then there is as much time left for another.
+        self._patience = settings.start_timeout / 2
         self._lock = threading.Lock()
         # By the numbers of the requests for them: their places, and who waits for them.
         self._running: dict[int, tuple[int, threading.Thread]] = {}
@@ -195,7 +197,7 @@ class _Tasks:
             with self._lock:
                 if asked is not None:
                     self._consider(*asked)
-                late = time.monotonic() - self._silent_after
+                late = time.monotonic() - self._patience
                 for slot in [slot for slot, (_, since) in self._again.items() if since < late]:
                     self._start(slot, self._again.pop(slot)[0])
 
