@@ -112,7 +112,7 @@ def test_a_lost_task_is_started_again():
 def test_a_task_that_is_stopped_is_given_up():
     """It gives no sign of life, and its worker is fine: but nobody could order it anything."""
     launcher = Processes()
-    with cluster(launcher, start_timeout=6.0, heartbeat_timeout=0.6) as workers, workers.held():
+    with cluster(launcher, start_timeout=16.0, heartbeat_timeout=1.5) as workers, workers.held():
         before = workers._call(os.getpid, (), {}, None)
         stopped = launcher.tasks[0]
         stopped.send_signal(signal.SIGSTOP)

@@ -182,7 +182,7 @@ def test_workers_says_how_many_train():
     assert len(history.workers) == 1
     assert len(line().fit(points()).workers) == 2
     with pytest.raises(
-        ValueError, match=r"workers=5 were asked for, the cluster has 2: call grampus.stop\(\)"
+        ValueError, match=r"workers=5 were asked for, the cluster has 2: call `resize\(5\)`"
     ):
         line(workers=5, lanes=5).fit(points())
     for wrong in (0, -1, 1.5):
