@@ -181,9 +181,7 @@ def test_workers_says_how_many_train():
     history = line(workers=1).fit(points())
     assert len(history.workers) == 1
     assert len(line().fit(points()).workers) == 2
-    with pytest.raises(
-        ValueError, match=r"workers=5 were asked for, the cluster has 2: call `resize\(5\)`"
-    ):
+    with pytest.raises(ValueError, match=r"workers=5 were asked for, the cluster has 2: call `resize\(5\)`"):
         line(workers=5, lanes=5).fit(points())
     for wrong in (0, -1, 1.5):
         with pytest.raises((ValueError, TypeError), match="workers must be a whole number"):
