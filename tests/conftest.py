@@ -13,6 +13,8 @@ def runtime(monkeypatch):
         yield folder
 
 
+# First: xdist reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Where several processes run the tests, one runs those of a file, and one those that share an engine."""
     for item in items:

@@ -58,6 +58,16 @@ def leaving_nothing(monkeypatch, engine=False):
     assert not left, f"the test left something behind: {left}"
 
 
+@contextlib.contextmanager
+def beside_an_engine(monkeypatch, tmp_path):
+    """For one test, in a folder of its own, while an engine runs."""
+    monkeypatch.chdir(tmp_path)
+    # Torch leaves a cache in the temporary folder; ours must stay empty.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    with leaving_nothing(monkeypatch, engine=True) as folder:
+        yield folder
+
+
 def wait_for_none(look):
     wait_until(lambda: not look(), GONE_WITHIN)
     return look()

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 
 import psutil
 import pytest
+import torch
 from processes import lives, wait_until
 
 import grampus as gp
@@ -168,6 +170,42 @@ def test_an_engine_that_starts_nobody_is_named():
         pytest.raises(ClusterError, match=r"only 0 of 2 members are in after(.|\n)*there is nothing to wait"),
     ):
         workers.run(lambda: 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"cluster": "yarn"}, ClusterError, "unknown cluster 'yarn': use one of 'local', 'spark', 'ray'"),
+        (
+            {"cluster": "local", "master": "local[2]"},
+            TypeError,
+            "master is nothing that a cluster of kind 'local'",
+        ),
+        ({"cluster": "ray", "memory": "4g"}, TypeError, "memory is nothing that a cluster of kind 'ray' has"),
+        ({"cluster": "spark", "workers": 0}, ValueError, "workers must be at least 1"),
+        (
+            {"cluster": "spark", "cores_per_worker": "two"},
+            TypeError,
+            "cores_per_worker must be a whole number",
+        ),
+        ({"cluster": "spark", "port": 70_000}, ValueError, "port must be at most 65000, it is 70000"),
+        ({"cluster": "spark", "session": 5}, TypeError, "session must be a SparkSession, it is a int"),
+        ({"cluster": "spark", "conf": ["a"]}, TypeError, "conf must be a dict of settings of Spark"),
+    ],
+)
+def test_what_is_asked_for_wrongly_starts_nothing(settings, error, words):
+    with pytest.raises(error, match=re.escape(words)):
+        gp.init(**settings)
+
+
+def test_an_order_is_for_frames_alone():
+    est = gp.Estimator.from_torch(model=torch.nn.Linear(1, 1), optimizer="sgd", config={"lr": 0.1})
+    rows = torch.ones(4, 1)
+    with (
+        gp.init(1, preload=["torch"]),
+        pytest.raises(ValueError, match="order_by is for DataFrames of Spark"),
+    ):
+        est.fit({"x": rows, "y": rows}, order_by="x")
 
 
 def _other_key(join):

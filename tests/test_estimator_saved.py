@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
@@ -100,6 +102,13 @@ def test_an_untrained_model_can_be_saved():
     assert classifier(seed=4).load("model.safetensors").digest() == estimator.digest()
     with pytest.raises(ValueError, match="nothing was trained or loaded yet"):
         estimator.save("folder")
+
+
+def test_what_a_user_draws_is_not_seeded():
+    estimator = classifier()
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    estimator.digest()
+    assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
 
 
 def test_weights_of_another_model_are_refused(trained):

@@ -46,7 +46,7 @@ class Tells(gp.callbacks.Logger):
 
 def trained(slow=None, lanes=4, steps=120, **settings):
     est = gp.Estimator.from_torch(
-        model=Net(slow),
+        model=lambda config: Net(slow),
         optimizer=lambda model, config: torch.optim.AdamW(model.parameters(), lr=0.01),
         loss=nn.MSELoss(),
         seed=7,

@@ -81,3 +81,20 @@ def one_step(path):
     nn.CrossEntropyLoss()(model(inputs), targets).backward()
     Stamped(model.parameters(), path).step()
     destroy_process_group()
+
+
+def first_step_of_grampus(cluster, path):
+    """Start workers and train one step, whose time is stamped; return when that began."""
+    import grampus as gp
+
+    began = time.time()
+    gp.init(WORKERS, cluster)
+    estimator = gp.Estimator.from_torch(
+        model=lambda _: network(),
+        optimizer=lambda model, _: Stamped(model.parameters(), path),
+        loss=nn.CrossEntropyLoss(),
+        threads_per_lane=1,
+    )
+    inputs, targets = few_rows()
+    estimator.fit({"x": inputs, "y": targets}, batch_size=len(targets))
+    return began

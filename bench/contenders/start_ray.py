@@ -15,19 +15,7 @@ from ray_session import session
 
 
 def grampus(path):
-    import grampus as gp
-
-    began = time.time()
-    gp.init(mlp.WORKERS, "ray")
-    estimator = gp.Estimator.from_torch(
-        model=lambda _: mlp.network(),
-        optimizer=lambda model, _: mlp.Stamped(model.parameters(), path),
-        loss=nn.CrossEntropyLoss(),
-        threads_per_lane=1,
-    )
-    inputs, targets = mlp.few_rows()
-    estimator.fit({"x": inputs, "y": targets}, batch_size=len(targets))
-    return began
+    return mlp.first_step_of_grampus("ray", path)
 
 
 def loop(config):

@@ -5,27 +5,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from torch import nn
-
 import mlp
 from outside import say
 from spark_session import session, stop
 
 
 def grampus(path):
-    import grampus as gp
-
-    began = time.time()
-    gp.init(mlp.WORKERS, "spark")
-    estimator = gp.Estimator.from_torch(
-        model=lambda _: mlp.network(),
-        optimizer=lambda model, _: mlp.Stamped(model.parameters(), path),
-        loss=nn.CrossEntropyLoss(),
-        threads_per_lane=1,
-    )
-    inputs, targets = mlp.few_rows()
-    estimator.fit({"x": inputs, "y": targets}, batch_size=len(targets))
-    return began
+    return mlp.first_step_of_grampus("spark", path)
 
 
 def distributor(path):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from grampus._wish import Wish
+    from grampus.engine import Launcher
     from grampus.frames.supply import Site
 
 # Modules that take long to import and start no thread: worth importing once, where the driver has them.
@@ -29,6 +30,8 @@ _WORTH_PRELOADING = ("numpy", "torch")
 _COMPANIONS = {"torch": "torch._dynamo"}
 # What the other side counts with.
 _MOST = 2**31 - 1
+# Room for the ports of data above it.
+_LAST_PORT = 65_000
 # A year: a timeout is no timeout beyond it.
 _LONGEST = 365 * 24 * 3600
 # Everything of a cluster ends within this; longer means that the machine itself is in trouble.
@@ -144,16 +147,16 @@ class Cluster:
             address, port: of this machine as the executors reach it; by default `spark.driver.host` and any.
             threads, preload, log_dir, start_timeout, heartbeat_timeout: see `grampus.init`.
         """
-        from grampus.engine import EngineCluster
         from grampus.launchers.spark import Spark, session_for
 
         settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
-        cores = None if cores_per_worker is None else whole(cores_per_worker, "cores_per_worker")
-        count = None if workers is None else whole(workers, "workers")
-        launcher = Spark(
-            session_for(session, master, memory, conf), cores, address, whole(port, "port", least=0)
+        number = _port(port)
+        return _of_engine(
+            lambda cores: Spark(session_for(session, master, memory, conf), cores, address, number),
+            workers,
+            cores_per_worker,
+            settings,
         )
-        return EngineCluster(launcher, launcher.slots() if count is None else count, settings)
 
     @classmethod
     def ray(
@@ -180,14 +183,13 @@ class Cluster:
             address, port: of this machine as the nodes reach it; by default that of this node and any.
             threads, preload, log_dir, start_timeout, heartbeat_timeout: see `grampus.init`.
         """
-        from grampus.engine import EngineCluster
         from grampus.launchers.ray import Ray
 
         settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
-        cores = None if cores_per_worker is None else whole(cores_per_worker, "cores_per_worker")
-        count = None if workers is None else whole(workers, "workers")
-        launcher = Ray(master, cores, address, whole(port, "port", least=0))
-        return EngineCluster(launcher, launcher.slots() if count is None else count, settings)
+        number = _port(port)
+        return _of_engine(
+            lambda cores: Ray(master, cores, address, number), workers, cores_per_worker, settings
+        )
 
     def is_running(self) -> bool:
         """Whether functions can be called."""
@@ -372,6 +374,29 @@ class Settings(NamedTuple):
             _seconds(start_timeout, "start_timeout"),
             _seconds(heartbeat_timeout, "heartbeat_timeout", least=0.1),
         )
+
+
+def _of_engine(
+    make: Callable[[int | None], Launcher],
+    workers: int | None,
+    cores_per_worker: int | None,
+    settings: Settings,
+) -> Cluster:
+    """Workers that an engine starts; by default as many as it has slots for."""
+    from grampus.engine import EngineCluster
+
+    # Before the engine is started, which takes seconds: what was asked for wrongly starts nothing.
+    cores = None if cores_per_worker is None else whole(cores_per_worker, "cores_per_worker")
+    count = None if workers is None else whole(workers, "workers")
+    launcher = make(cores)
+    return EngineCluster(launcher, launcher.slots() if count is None else count, settings)
+
+
+def _port(port: int) -> int:
+    number = whole(port, "port", least=0)
+    if number > _LAST_PORT:
+        raise ValueError(f"port must be at most {_LAST_PORT}, it is {number}")
+    return number
 
 
 def _started(workers: int, settings: Settings, **where: Any) -> _native.Cluster:

@@ -38,6 +38,10 @@ class Launcher(Protocol):
     # With which data is read, if the engine has such a thing.
     session: Any
 
+    def slots(self) -> int:
+        """How many workers can run at once."""
+        ...
+
     def begin(self, workers: int) -> None:
         """Get ready for so many; raise `ClusterError`, which says what to change, if there cannot be."""
         ...
@@ -88,7 +92,7 @@ class EngineCluster(Cluster):
         self.hosts = workers
         self.cores_per_worker = launcher.cores
         bind = launcher.bind or bind_for(launcher.address)
-        self.site: Site = Site(launcher.name, launcher.session, launcher.address, bind)
+        self.site: Site = Site(launcher.name, launcher.session, launcher.address, bind, launcher.port)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from leftovers import leaving_nothing
+from leftovers import beside_an_engine
 from nodes import HEAD, Alone, Nodes
 from processes import wait_until
 
@@ -19,10 +19,7 @@ from processes import wait_until
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch, tmp_path):
     """What a test leaves behind is looked for among processes of Grampus: Ray's stay."""
-    monkeypatch.chdir(tmp_path)
-    # Torch leaves a cache in the temporary folder; ours must stay empty.
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    with leaving_nothing(monkeypatch, engine=True) as folder:
+    with beside_an_engine(monkeypatch, tmp_path) as folder:
         yield folder
 
 

@@ -50,8 +50,10 @@ def test_executors_without_the_package(cluster, other_python, tmp_path):
 
 
 def test_executors_with_another_python(cluster, other_python):
-    versions = Path("/root/.pyenv/versions")
-    found = [path for path in versions.glob("3.1[02]*/bin/python3") if path.exists()]
+    # Installed beside this one, as version managers do it.
+    beside = Path(sys.base_prefix).parent.glob("3.*/bin/python3")
+    own = Path(sys.base_prefix)
+    found = sorted(path for path in beside if own not in path.parents)
     if not found:
         pytest.skip("there is no other Python on this machine")
     other_python(found[0])

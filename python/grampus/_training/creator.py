@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import random
 import sys
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native, context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from grampus._training.lanes import Lanes
 
@@ -68,6 +69,25 @@ def seed_all(seed: int) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(seed)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed them for as long as this lasts: in the process of a user, what they draw stays theirs."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    drawn = random.getstate(), numpy and numpy.random.get_state()
+    with ExitStack() as stack:
+        if torch is not None:
+            cuda = torch.cuda
+            devices = range(cuda.device_count()) if cuda.is_initialized() else ()
+            stack.enter_context(torch.random.fork_rng(devices))
+        try:
+            seed_all(seed)
+            yield
+        finally:
+            random.setstate(drawn[0])
+            if numpy is not None:
+                numpy.random.set_state(drawn[1])
 
 
 def make_seed(seed: int, what: int) -> int:

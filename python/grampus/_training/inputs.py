@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from grampus.cluster import Cluster
-    from grampus.frames.supply import Supply
+    from grampus.frames.supply import Site, Supply
     from grampus.shards.batches import Columns
 
 # Tasks for each worker that read files: those that end early take more.
@@ -47,6 +47,8 @@ class Inputs:
 
     def data(self, value: Any) -> Data:
         """Data as it travels to the workers."""
+        if self._order_by is not None and not self._held and frames.frame_of(value) is None:
+            raise ValueError("order_by is for DataFrames of Spark and Datasets of Ray: leave it out")
         supply = self._supplied(value)
         if supply is not None:
             data = Data(supply.kept, self._size, self._given, *self._columns)
@@ -69,7 +71,7 @@ class Inputs:
         from grampus.frames import supply
 
         frame = frames.frame_of(value)
-        site, tasks = self._cluster.site, _TASKS * self._cluster.workers
+        site, tasks = self._site(), _TASKS * self._cluster.workers
         if frame is not None:
             # Frames themselves have no such wish, and may answer any name with a column.
             skip = value._skip if frame is not value else False
@@ -85,6 +87,13 @@ class Inputs:
         if isinstance(rows, Rows) and rows.paths is not None and rows.window is None:
             return supply.of_files(rows.paths, rows.wanted, site, tasks, rows.skip)
         return None
+
+    def _site(self) -> Site | None:
+        """The engine of the workers; where ports are given, each frame listens at the next one."""
+        site = self._cluster.site
+        if site is None or not site.port:
+            return site
+        return site._replace(port=site.port + 1 + len(self._held))
 
     def heal(self) -> None:
         """Have rows that were lost with executors read again."""

@@ -28,6 +28,8 @@ class Site(NamedTuple):
     session: Any
     address: str
     bind: str | None = None
+    # The first of those that data takes; 0 for any.
+    port: int = 0
 
 
 # Calls a function on all workers, and returns what it returned on each.
@@ -50,11 +52,13 @@ class Supply:
     """The rows of a frame, or of files, which tasks of an engine have packed and keepers hold."""
 
     def __init__(self, job: Job, wanted: Wanted, site: Site, skip: bool) -> None:
-        """Read all of them."""
+        """Read all of them; the driver listens at the port of the site."""
         self._job = job
         # A limit that is set for shards here is one for each executor.
         memory = memory_limit()
-        self._feed = Feed(wanted, skip=skip, address=site.address, bind=site.bind, memory=memory)
+        self._feed = Feed(
+            wanted, skip=skip, address=site.address, bind=site.bind, port=site.port, memory=memory
+        )
         try:
             self.kept = self._feed.take(job.run(self._feed.order, None))
         except BaseException:

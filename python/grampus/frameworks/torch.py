@@ -347,8 +347,8 @@ weights_of = _torch_state.weights_of
 def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Any:
     """The module in this process, with these weights."""
     spec = pickle.loads(cloudpickle.dumps(spec))
-    creator.seed_all(creator.make_seed(seed, 0))
-    module = _make_module(spec)
+    with creator.seeded(creator.make_seed(seed, 0)):
+        module = _make_module(spec)
     if state is not None:
         weights = {name: unpacked(value) for name, value in state["model"].items()}
         _torch_state.load_weights(module, weights)

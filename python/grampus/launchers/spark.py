@@ -172,6 +172,10 @@ def session_for(session: Any, master: str | None, memory: str | None, conf: dict
         from pyspark.sql import SparkSession
     except ImportError:
         raise ClusterError('cluster="spark" needs pyspark: pip install pyspark') from None
+    if session is not None and not hasattr(session, "range"):
+        raise TypeError(f"session must be a SparkSession, it is a {type(session).__name__}")
+    if conf is not None and not isinstance(conf, dict):
+        raise TypeError(f"conf must be a dict of settings of Spark, it is a {type(conf).__name__}")
     active = session or SparkSession.getActiveSession()
     wishes = {"master": master, "memory": memory, "conf": conf}
     asked = [name for name, value in wishes.items() if value is not None]

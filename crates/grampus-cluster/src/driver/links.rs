@@ -234,8 +234,9 @@ async fn serve(link: u64, connection: Link, events: UnboundedSender<LinkEvent>, 
         Ok(ToCoordinator::Calls { slot, host }) => {
             let ((reports, queue), orders) = (mpsc::channel(), frames.downgrade());
             let caller = Caller::new(slot, host, frames, queue);
+            // Where the job is over nobody takes it, and with it the reports end; however they do: whoever reads them finds
+            // no more, and acts on that.
             let _ = events.send(LinkEvent::Called(caller));
-            // However it ends: whoever reads the reports finds no more, and acts on that.
             let _ = carry(&mut receiver, &reports, &orders, silent_after).await;
             return;
         }

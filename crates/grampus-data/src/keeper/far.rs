@@ -129,6 +129,23 @@ struct Waiting {
     lost: Option<String>,
 }
 
+impl Waiting {
+    /// Lets somebody wait for an answer; where none can come any more, that is the answer, and false.
+    fn take(&mut self, ask: u64, answer: mpsc::Sender<Answer>) -> bool {
+        match &self.lost {
+            Some(why) => {
+                // Whoever asked may have given up.
+                let _ = answer.send(Err(why.clone()));
+                false
+            }
+            None => {
+                self.asks.insert(ask, answer);
+                true
+            }
+        }
+    }
+}
+
 type Shared = Arc<Mutex<Waiting>>;
 
 fn lock(waiting: &Shared) -> MutexGuard<'_, Waiting> {
@@ -146,11 +163,9 @@ pub(super) async fn talk(link: Link, mut requests: UnboundedReceiver<Request>) {
     let mut ask = 0;
     while let Some(Request { picks, answer }) = requests.recv().await {
         ask += 1;
-        if let Some(why) = lock(&waiting).lost.clone() {
-            let _ = answer.send(Err(why));
+        if !lock(&waiting).take(ask, answer) {
             continue;
         }
-        lock(&waiting).asks.insert(ask, answer);
         let sent = match Frame::message(&ToKeeper::Rows { ask, picks }) {
             Ok(frame) => sender.send(frame).await,
             Err(error) => Err(error),
@@ -188,6 +203,7 @@ async fn listen(mut receiver: Receiver, waiting: Shared) {
 fn fail(waiting: &Shared, why: String) {
     let mut waiting = lock(waiting);
     for (_, answer) in waiting.asks.drain() {
+        // Whoever waited may have given up.
         let _ = answer.send(Err(why.clone()));
     }
     waiting.lost.get_or_insert(why);

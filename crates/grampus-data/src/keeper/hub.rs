@@ -139,15 +139,17 @@ impl Hub {
         let keepers = self.shared.lock();
         for member in keepers.values() {
             if let Ok(frame) = Frame::message(&FromHub::End) {
+                // Who is gone has ended.
                 let _ = member.outbox.send(frame);
             }
         }
         let lives = |keepers: &mut BTreeMap<u64, Member>| keepers.values().any(|one| one.lost.is_none());
         let waited = self.shared.changed.wait_timeout_while(keepers, END_WITHIN, lives);
         drop(waited);
-        // Those that have not heard it notice that their link ends.
+        // Those that have not heard it notice that their link ends; so does a thread that has ended by itself.
         let _ = end.send(());
         if let Some(thread) = self.thread.take() {
+            // It has nothing to say.
             let _ = thread.join();
         }
     }
@@ -204,6 +206,7 @@ async fn attend(link: Link, shared: &Shared, silent: Duration) {
     let Ok(welcome) = Frame::message(&FromHub::Welcome) else {
         return;
     };
+    // The other end is here.
     let _ = outbox.send(welcome);
     let member = Member {
         card,
