@@ -17,9 +17,6 @@ CARGO_FUZZ := target/tools/bin/cargo-fuzz
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # Tests wait for processes and deadlines more than they compute: files of them run beside each other.
 TEST_PROCESSES ?= 2
-# Tests on engines, which take minutes to start and to run.
-ON_SPARK := tests/on_spark tests/test_spark_frames.py tests/test_connect_frames.py
-ON_RAY := tests/on_ray tests/test_ray_frames.py
 
 # All files under crates/, not only *.rs: pages and texts are compiled in.
 RUST_SOURCES := $(shell find crates -type f) Cargo.toml $(wildcard Cargo.lock) pyproject.toml
@@ -42,13 +39,13 @@ test-rust: ## run the Rust tests and the examples in the Rust documentation
 	cargo test --workspace
 
 test-python: $(NATIVE) $(TORCH) ## run the Python tests, but for those on Spark and Ray
-	$(PY) -m pytest tests $(addprefix --ignore=,$(ON_SPARK) $(ON_RAY)) -n $(TEST_PROCESSES) --dist loadgroup
+	$(PY) -m pytest tests --ignore=tests/on_spark --ignore=tests/on_ray -n $(TEST_PROCESSES)
 
 test-spark: $(NATIVE) $(TORCH) java ## run the tests on a real Spark
-	$(PY) -m pytest $(ON_SPARK)
+	$(PY) -m pytest tests/on_spark
 
 test-ray: $(NATIVE) $(TORCH) ## run the tests on a real Ray
-	$(PY) -m pytest $(ON_RAY)
+	$(PY) -m pytest tests/on_ray
 
 java: # Spark needs one
 	@command -v java > /dev/null || { echo "installing Java 17 for Spark"; \

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 import pytest
 from leftovers import leaving_nothing
+from xdist.scheduler import LoadScopeScheduling
 
 
 @pytest.fixture(autouse=True)
@@ -13,10 +16,16 @@ def runtime(monkeypatch):
         yield folder
 
 
-# First: xdist reads the groups in the same hook.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+class OneProcessForEach(LoadScopeScheduling):
     """Where several processes run the tests, one runs those of a file, and one those that share an engine."""
-    for item in items:
-        shares = item.path.parent.name.startswith("on_")
-        item.add_marker(pytest.mark.xdist_group(item.path.parent.name if shares else item.path.name))
+
+    def _split_scope(self, nodeid):
+        path = PurePath(nodeid.split("::")[0])
+        return str(path.parent if path.parent.name.startswith("on_") else path)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """In the order of the folders and files: engines take longest, and are first."""
+    config.option.loadscopereorder = False
+    return OneProcessForEach(config, log)

@@ -11,6 +11,7 @@ import time
 import psutil
 import pytest
 import torch
+from leftovers import rests
 from processes import lives, wait_until
 
 import grampus as gp
@@ -61,6 +62,41 @@ class Processes:
             task.wait(10)
 
 
+SERVER = """
+import pickle, sys
+from grampus import _tunnel
+while True:
+    said = _tunnel.serve(pickle.load(sys.stdin.buffer))
+    sys.stdout.buffer.write(pickle.dumps(said))
+    sys.stdout.buffer.flush()
+"""
+
+
+class Reused(Processes):
+    """An engine whose tasks come one after the other into the same process, as those of Spark do."""
+
+    def __init__(self):
+        super().__init__()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.server = subprocess.Popen([sys.executable, "-c", SERVER], **pipes)
+
+    def run(self, ticket):
+        pickle.dump(ticket, self.server.stdin)
+        self.server.stdin.flush()
+        return pickle.load(self.server.stdout)
+
+    def close(self):
+        self.server.kill()
+        self.server.communicate()
+
+
+@pytest.fixture
+def reused():
+    launcher = Reused()
+    yield launcher
+    launcher.close()
+
+
 def cluster(launcher, workers=2, start_timeout=20.0, heartbeat_timeout=3.0):
     settings = Settings.checked(1, [], None, start_timeout, heartbeat_timeout)
     return EngineCluster(launcher, workers, settings)
@@ -82,6 +118,33 @@ def test_workers_are_there_while_something_runs():
             first = workers._call(os.getpid, (), {}, None)
             assert workers._call(os.getpid, (), {}, None) == first
         assert len(launcher.tasks) == 4
+
+
+def test_a_supervisor_rests_between_tasks_of_a_process(reused):
+    with cluster(reused, workers=1) as workers:
+        first, second = workers.run(os.getppid), workers.run(os.getppid)
+        assert first == second == [child.pid for child in _children(reused.server.pid)]
+        # Without workers, and without a line to the driver: its standard output leads nowhere.
+        assert wait_until(lambda: _children(first[0]) == [])
+        assert rests(first[0])
+        # What it prints reaches the driver of its job all the same.
+        with pytest.raises(ZeroDivisionError):
+            workers.run(lambda: 1 // 0)
+        # Killed while it rests.
+        os.kill(first[0], signal.SIGKILL)
+        assert workers.run(os.getppid) != first
+    (resting,) = _children(reused.server.pid)
+    reused.server.kill()
+    assert wait_until(lambda: not lives(resting.pid))
+
+
+def test_a_supervisor_with_modules_of_users_does_not_rest(reused, tmp_path, monkeypatch):
+    (tmp_path / "changes.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = Settings.checked(1, ["changes"], None, 20.0, 3.0)
+    with EngineCluster(reused, 1, settings) as workers:
+        assert workers.run(os.getppid) != workers.run(os.getppid)
+        assert wait_until(lambda: _children(reused.server.pid) == [])
 
 
 def test_a_copy_of_a_task_waits_and_takes_over():

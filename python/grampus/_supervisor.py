@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grampus import _native, _output, _programs, _threads, _worker
+from grampus import _native, _output, _preload, _programs, _threads, _worker
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -26,11 +26,20 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Comes too if the driver ends while modules are imported, and nobody listens to it.
     signal.signal(signal.SIGTERM, _leave)
-    supervisor = _native.Supervisor.attach()
-    try:
-        _serve(supervisor)
-    finally:
-        supervisor.end()
+    # Whoever may start another job soon gives a descriptor at which to wait for it.
+    place = int(sys.argv[1]) if sys.argv[1:] else None
+    supervisor = _native.Supervisor.attach(place)
+    again = True
+    while again:
+        # Modules of users may change from one job to the next.
+        again = _preload.LIBRARIES.issuperset(supervisor.preload)
+        try:
+            _serve(supervisor)
+        finally:
+            supervisor.end()
+        again = again and supervisor.rest()
+    # Everything has ended; taking the interpreter apart module by module would only cost time.
+    _worker.leave(0)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
@@ -44,7 +53,7 @@ def _serve(supervisor: _native.Supervisor) -> None:
         os.chdir(supervisor.directory)
     # One thread while importing, so that no library starts a pool that forking would lose.
     _threads.set_variables(1)
-    failed = _preload(["cloudpickle", *supervisor.preload])
+    failed = _import(["cloudpickle", *supervisor.preload])
     # What a module printed must not wait in a buffer that every worker would inherit and write out.
     _output.flush()
     forks, why = _may_fork()
@@ -64,11 +73,9 @@ def _serve(supervisor: _native.Supervisor) -> None:
         supervisor.adopt(pid)
         # Its ends of the worker's pipes are for the worker alone.
         del entry
-    # Everything has ended; taking the interpreter apart module by module would only cost time.
-    _worker.leave(0)
 
 
-def _preload(names: list[str]) -> list[str]:
+def _import(names: list[str]) -> list[str]:
     """Import modules; one that cannot be imported is the user's function's business, not ours."""
     failed = []
     for name in names:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grampus import _console, _native, _programs
+from grampus import _console, _native, _preload, _programs
 from grampus.errors import ClusterError, GrampusError, NotPicklable, WorkerDied, WorkerTraceback
 
 if TYPE_CHECKING:
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from grampus.engine import Launcher
     from grampus.frames.supply import Site
 
-# Modules that take long to import and start no thread: worth importing once, where the driver has them.
-_WORTH_PRELOADING = ("numpy", "torch")
-# What they import later, when it takes longest: torch its compiler with the first optimizer. A worker that
-# replaces another has no time for that.
-_COMPANIONS = {"torch": "torch._dynamo"}
 # What the other side counts with.
 _MOST = 2**31 - 1
 # Room for the ports of data above it.
@@ -369,7 +364,7 @@ class Settings(NamedTuple):
         """As the user gave them."""
         return cls(
             whole(_environment_threads() if threads is None else threads, "threads", least=0),
-            _preloaded() if preload is None else _names(preload),
+            _preload.by_default() if preload is None else _names(preload),
             None if log_dir is None else str(Path(log_dir).absolute()),
             _seconds(start_timeout, "start_timeout"),
             _seconds(heartbeat_timeout, "heartbeat_timeout", least=0.1),
@@ -479,19 +474,6 @@ def _search_path() -> list[str]:
     """Where modules are found; a folder whose name is no text cannot be told to another process."""
     entries = [str(Path(entry).absolute()) for entry in sys.path]
     return [entry for entry in entries if entry.isprintable()]
-
-
-def with_companions(names: list[str]) -> list[str]:
-    """These modules, and what they would import when it takes longest.
-
-    >>> with_companions(["numpy", "torch"])
-    ['numpy', 'torch', 'torch._dynamo']
-    """
-    return [*names, *(_COMPANIONS[name] for name in names if name in _COMPANIONS)]
-
-
-def _preloaded() -> list[str]:
-    return with_companions([name for name in _WORTH_PRELOADING if name in sys.modules])
 
 
 def _environment_threads() -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import _native, frames, session
 from grampus._figures import count
+from grampus._preload import with_companions
 from grampus._training import answering, recovery, saved, worker, written
 from grampus._training import audit as ledger
 from grampus._training.claim import claimed
@@ -34,7 +35,6 @@ from grampus._training.oversight import Crew, Oversight
 from grampus._training.recovery import Losses, allowed
 from grampus._training.show import Show, hear
 from grampus._wish import Wish
-from grampus.cluster import with_companions
 from grampus.history import History
 from grampus.shards import feeding
 from grampus.shards.batches import Rows

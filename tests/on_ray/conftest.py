@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from leftovers import beside_an_engine
-from nodes import HEAD, Alone, Nodes
 from processes import wait_until
+
+from on_ray.nodes import HEAD, Alone, Nodes
 
 
 @pytest.fixture(autouse=True)

@@ -53,6 +53,8 @@ class Nodes:
             "RAY_health_check_period_ms": "500",
             "RAY_health_check_failure_threshold": "4",
             "HOME": str(folder),
+            # Tasks have the modules of tests.
+            "PYTHONPATH": str(Path(__file__).parent.parent),
         }
         self._folder = folder
         self.address = f"{HEAD}:{PORT}"

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from engines import end_gateway
 from leftovers import beside_an_engine
-from standalone import TWO_EXECUTORS, Standalone, classic, environment
+
+from on_spark.standalone import TWO_EXECUTORS, Standalone, classic, end_gateway, environment
 
 
 @pytest.fixture(autouse=True)
@@ -23,19 +17,35 @@ def runtime(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="package")
 def standalone(tmp_path_factory):
-    """A Master, and two Workers with two cores each."""
+    """A Master, and two Workers with three cores each: two for sessions here, one for the Connect server."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment().items():
             patch.setenv(name, value)
-        cluster = Standalone(tmp_path_factory.mktemp("spark"), cores=2)
+        cluster = Standalone(tmp_path_factory.mktemp("spark"), cores=3)
         yield cluster
         end_gateway()
         cluster.close()
 
 
+@pytest.fixture(scope="package")
+def connect(standalone):
+    """The address of a Connect server, with two executors of one core each."""
+    return standalone.connect_server()
+
+
 @pytest.fixture(scope="module")
 def spark(standalone):
     """A session with two executors of one core each, on hosts of their own."""
-    session = classic(standalone.master, TWO_EXECUTORS)
+    # A task that fails is not tried again, which would only take time.
+    session = classic(standalone.master, {**TWO_EXECUTORS, "spark.task.maxFailures": "1"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def wide_spark(standalone):
+    """A session with two executors of two cores: a slot is free for rows that are read again."""
+    settings = {**TWO_EXECUTORS, "spark.executor.cores": "2", "spark.cores.max": "4"}
+    session = classic(standalone.master, settings)
     yield session
     session.stop()

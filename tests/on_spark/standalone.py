@@ -12,25 +12,26 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyspark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOME = Path(pyspark.__file__).parent
 # A JVM takes its time on a busy machine.
 UP_WITHIN = 60.0
 
 # A JVM that starts soon rather than runs fast.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 # Of every session here: loopback only, and nothing that the tests do not look at.
 QUIET = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # What a session tells of its tasks is that of this moment.
+    "spark.ui.liveUpdate.period": "0",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     # A few rows: compiling costs more than it saves.
@@ -68,9 +69,10 @@ def free_port() -> int:
 class Standalone:
     """A cluster, until it is closed."""
 
-    def __init__(self, folder: Path, cores: int = 1) -> None:
+    def __init__(self, folder: Path, cores: int) -> None:
         """Start the Master and both Workers, and wait until they know each other."""
         self.folder = folder
+        self._cores = cores
         self._processes: list[subprocess.Popen[bytes]] = []
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
         port, web = free_port(), free_port()
@@ -81,16 +83,16 @@ class Standalone:
             self._start("127.0.0.1", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports)
             wait_for_port(port)
             for number in (2, 3):
-                self.start_worker(number, cores)
+                self.start_worker(number)
             self.wait_for_workers()
         except BaseException:
             self.close()
             raise
 
-    def start_worker(self, number: int, cores: int = 1) -> None:
+    def start_worker(self, number: int) -> None:
         """Start the Worker at 127.0.0.`number`."""
         host = f"127.0.0.{number}"
-        options = ["--host", host, "--webui-port", free_port(), "--cores", cores, "--memory", "2g"]
+        options = ["--host", host, "--webui-port", free_port(), "--cores", self._cores, "--memory", "2g"]
         options += ["--work-dir", self.folder / f"work-{number}", self.master]
         self.workers[number] = self._start(host, "org.apache.spark.deploy.worker.Worker", *options)
 
@@ -130,26 +132,14 @@ class Standalone:
         with urllib.request.urlopen(self._web, timeout=5) as answer:
             return [found["name"] for found in json.load(answer)["activeapps"]]
 
-    @contextlib.contextmanager
-    def connected(self) -> Iterator[str]:
-        """Have a Connect server on it; gives the address for clients."""
-        address = self.connect_server()
-        try:
-            yield address
-        finally:
-            _end(self._processes.pop())
-
-    def connect_server(self, cores: int = 1, **settings: str) -> str:
+    def connect_server(self) -> str:
         """Start a Connect server on it; return the address for clients."""
         port = free_port()
         conf = {
             **QUIET,
             **TWO_EXECUTORS,
-            "spark.executor.cores": str(cores),
-            "spark.cores.max": str(2 * cores),
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(port),
-            **settings,
         }
         words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
         log = (self.folder / "connect.log").open("wb")
@@ -204,3 +194,15 @@ def classic(master: str, settings: dict[str, str]) -> Any:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def end_gateway() -> None:
+    """End the JVM in which sessions of this process were."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(20)
+        SparkContext._gateway = SparkContext._jvm = None

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from datasets import fashion_mnist
 from processes import finish
-from standalone import QUIET, TWO_EXECUTORS
+from programs import run_all
 
 TESTS = Path(__file__).parent.parent
 EXAMPLES = TESTS.parent / "examples"
-LONG = 240
+LONG = 150
 pytestmark = pytest.mark.timeout(2 * LONG)
 
 
@@ -22,25 +22,26 @@ def programs(folder):
     """The seeds' program on Fashion-MNIST, with dropout and batch norm, and a network on a table."""
     pictures = ["--data", fashion_mnist(), "--rows", 600, "--batch-size", 16, "--epochs", 1, "--net", "noisy"]
     table = ["--data", folder / "table.parquet", "--rows", 5000, "--epochs", 1]
-    return {"fashion_mnist.py": pictures, "dataframe.py": table}
+    programs = [[EXAMPLES / "fashion_mnist.py", *pictures], [EXAMPLES / "dataframe.py", *table]]
+    return [[str(word) for word in program] for program in programs]
 
 
-def weights(folder, *where, environment=None, inside=()):
-    """What each program prints about its weights, on a cluster."""
-    found = {}
-    for name, arguments in programs(folder).items():
-        command = [*inside, sys.executable, EXAMPLES / name, *arguments, *where]
-        pipes = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-        }
-        driver = subprocess.Popen(list(map(str, command)), cwd=folder, env=environment, **pipes)
-        code, out, err = finish(driver, LONG)
-        assert code == 0, f"{out}\n{err}"
-        found[name] = re.search(r"^weights: (.*)$", out, re.MULTILINE).group(1)
+def weights(out):
+    """What each of them printed about its weights."""
+    found = re.findall(r"^weights: (.*)$", out, re.MULTILINE)
+    assert len(found) == 2, out
     return found
+
+
+def elsewhere(folder, *where, environment=None, inside=()):
+    """What they print in a process of their own."""
+    command = [*inside, sys.executable, str(TESTS / "programs.py")]
+    for program in programs(folder):
+        command += [*program, *where, "--then"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    code, out, err = finish(subprocess.Popen(command, cwd=folder, env=environment, **pipes), LONG)
+    assert code == 0, f"{out}\n{err}"
+    return out
 
 
 @pytest.fixture(scope="module")
@@ -51,27 +52,27 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def wanted(folder):
     """On local workers, with one thread each as engines have it."""
-    return weights(folder, environment={**os.environ, "OMP_NUM_THREADS": "1"})
+    return weights(elsewhere(folder, environment={**os.environ, "OMP_NUM_THREADS": "1"}))
 
 
-def on_standalone(standalone, folder):
-    settings = {**QUIET, **TWO_EXECUTORS}
-    words = " ".join(f"--conf {name}='{value}'" for name, value in settings.items())
-    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"{words} pyspark-shell"}
-    return weights(folder, "--cluster", "spark", "--master", standalone.master, environment=environment)
+def on_standalone(folder, request):
+    """Here, where a session is active."""
+    request.getfixturevalue("spark")
+    capture = request.getfixturevalue("capsys")
+    run_all([[*program, "--cluster", "spark"] for program in programs(folder)])
+    return capture.readouterr().out
 
 
-def on_connect(standalone, folder):
-    with standalone.connected() as address:
-        return weights(folder, "--cluster", "spark", "--master", address)
+def on_connect(folder, request):
+    return elsewhere(folder, "--cluster", "spark", "--master", request.getfixturevalue("connect"))
 
 
-def on_ray(_, folder):
+def on_ray(folder, _):
     with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as home:
         script = [sys.executable, str(TESTS / "on_ray" / "nodes.py"), home]
-        return weights(folder, "--cluster", "ray", "--master", "127.0.0.2:6379", inside=script)
+        return elsewhere(folder, "--cluster", "ray", "--master", "127.0.0.2:6379", inside=script)
 
 
 @pytest.mark.parametrize("cluster", [on_standalone, on_connect, on_ray])
-def test_weights_are_the_same_wherever_a_program_runs(standalone, folder, wanted, cluster):
-    assert cluster(standalone, folder) == wanted
+def test_weights_are_the_same_wherever_a_program_runs(folder, wanted, cluster, request):
+    assert weights(cluster(folder, request)) == wanted

@@ -13,6 +13,7 @@ pub mod launcher;
 pub mod node;
 mod payload;
 mod rankfile;
+pub mod rest;
 pub mod supervisor;
 pub mod tunnel;
 

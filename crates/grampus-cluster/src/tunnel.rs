@@ -2,24 +2,27 @@
 //! driver has an order for one, and carries what they say to each other until one of them ends.
 //!
 //! Invariants:
-//! - **TU-1** When the tunnel ends, its supervisor has ended; when its process is killed, the supervisor ends by itself.
+//! - **TU-1** When the tunnel ends, its supervisor has ended, or rests; when its process is killed, the supervisor ends by itself.
 //! - **TU-2** A tunnel whose driver is gone, or silent for too long, ends.
 //! - **TU-3** A tunnel that nobody needs waits, and starts nothing.
 
-use std::io::{self, Read};
+use std::io::{self, PipeReader, PipeWriter, Read, pipe};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
 use grampus_core::{Clock, JoinString, SystemClock, ToCoordinator};
-use grampus_net::{Frame, Limits, Link, NetError, Receiver, Sender, connect, pipe};
+use grampus_net::pipe::{read_frame, write_frame};
+use grampus_net::{Frame, Limits, Link, NetError, Receiver, Sender, connect};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use crate::ended::{Tail, exit_of};
 use crate::host;
+use crate::rest::{Resting, Waker};
 use crate::supervisor::{Order, Report, kill_group, terminate_group};
 
 /// How long a supervisor may take to end once its orders have: workers may have asked for a minute to save what they have.
@@ -100,8 +103,10 @@ struct Tunnel<'a> {
 
 struct Supervisor {
     child: Child,
+    /// For whom it may rest when its job is over.
+    waker: Waker,
     /// Taken away at the end, which the supervisor notices.
-    stdin: Option<ChildStdin>,
+    stdin: Option<PipeWriter>,
     /// It was told to end.
     told: bool,
 }
@@ -171,7 +176,7 @@ impl<'a> Tunnel<'a> {
         };
         supervisor.told |= matches!(order, Order::End);
         if let Some(stdin) = &mut supervisor.stdin
-            && pipe::write_frame(stdin, frame, &Limits::default()).is_err()
+            && write_frame(stdin, frame, &Limits::default()).is_err()
         {
             // It has ended, which its output says as well.
             supervisor.stdin = None;
@@ -218,10 +223,20 @@ impl<'a> Tunnel<'a> {
         self.sender.close().await;
     }
 
-    /// Waits for the end of the supervisor's process, asks for it, and enforces it. Returns how it ended.
+    /// Waits for the end of the supervisor's process, asks for it, and enforces it; lets it rest if it wants to. Returns how it
+    /// ended.
     fn wait(&mut self, within: Duration) -> String {
+        if let Some(Supervisor { child, waker, .. }) = self.supervisor.take_if(|found| found.waker.has_it()) {
+            let started = self.call.started();
+            Resting {
+                child,
+                waker,
+                started,
+            }
+            .keep();
+        }
         let Some(Supervisor { child, stdin, .. }) = &mut self.supervisor else {
-            return "was never started".to_owned();
+            return "runs no more".to_owned();
         };
         drop(stdin.take());
         let clock = SystemClock::start();
@@ -257,46 +272,69 @@ impl Drop for Tunnel<'_> {
     }
 }
 
-fn start(call: &Call, said: UnboundedSender<Said>) -> io::Result<Supervisor> {
-    let (program, arguments) = call.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .envs(call.environment.iter().cloned())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    // SAFETY: the closure makes one system call, and allocates nothing.
-    unsafe {
-        // Until it listens to its orders; from then on their end is its end.
-        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+impl Call {
+    /// What makes a supervisor fit for a call: how it was started.
+    fn started(&self) -> Vec<String> {
+        let variables = self.environment.iter();
+        let variables = variables.map(|(name, value)| format!("{name}={value}"));
+        self.command.iter().cloned().chain(variables).collect()
     }
-    let mut child = command
-        .spawn()
-        .map_err(|error| io::Error::new(error.kind(), format!("`{program}`: {error}")))?;
-    let (Some(stdin), Some(stdout), Some(stderr)) =
-        (child.stdin.take(), child.stdout.take(), child.stderr.take())
-    else {
-        return Err(io::ErrorKind::BrokenPipe.into());
+}
+
+/// Wakes the supervisor that rests here, or starts one.
+fn start(call: &Call, said: UnboundedSender<Said>) -> io::Result<Supervisor> {
+    let ((input, stdin), (stdout, output), (stderr, error)) = (pipe()?, pipe()?, pipe()?);
+    let (child, waker) = match Resting::wake(&call.started(), [input.as_fd(), output.as_fd(), error.as_fd()])
+    {
+        Some(woken) => woken,
+        None => spawn(call, input, output, error)?,
     };
     thread::Builder::new()
         .name("grampus-reports".to_owned())
         .spawn(move || read(stdout, stderr, &said))?;
     Ok(Supervisor {
         child,
+        waker,
         stdin: Some(stdin),
         told: false,
     })
 }
 
+fn spawn(
+    call: &Call,
+    input: PipeReader,
+    output: PipeWriter,
+    error: PipeWriter,
+) -> io::Result<(Child, Waker)> {
+    let (program, arguments) = call.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .envs(call.environment.iter().cloned())
+        .stdin(input)
+        .stdout(output)
+        .stderr(error)
+        .process_group(0);
+    // SAFETY: the closure makes one system call, and allocates nothing.
+    unsafe {
+        // Until it listens to its orders; from then on their end is its end.
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+    }
+    let (waker, place) = Waker::of(&mut command)?;
+    let child = command
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("`{program}`: {error}")))?;
+    drop(place);
+    Ok((child, waker))
+}
+
 /// Reads what a supervisor says until it says no more.
-fn read(mut stdout: ChildStdout, stderr: ChildStderr, said: &UnboundedSender<Said>) {
+fn read(mut stdout: PipeReader, stderr: PipeReader, said: &UnboundedSender<Said>) {
     let words = thread::Builder::new()
         .name("grampus-stderr".to_owned())
         .spawn(move || last_words(stderr));
     let broken = loop {
-        match pipe::read_frame(&mut stdout, &Limits::default()) {
+        match read_frame(&mut stdout, &Limits::default()) {
             Ok(Some(frame)) => {
                 if said.send(Said::Frame(frame)).is_err() {
                     return;
@@ -311,7 +349,7 @@ fn read(mut stdout: ChildStdout, stderr: ChildStderr, said: &UnboundedSender<Sai
     let _ = said.send(Said::Ended { broken, words });
 }
 
-fn last_words(mut stderr: ChildStderr) -> String {
+fn last_words(mut stderr: PipeReader) -> String {
     let (mut tail, mut bytes) = (Tail::default(), [0; 4096]);
     while let Ok(length @ 1..) = stderr.read(&mut bytes) {
         tail.push(&bytes[..length]);

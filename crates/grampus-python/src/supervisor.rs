@@ -3,6 +3,7 @@
 use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
+use grampus_cluster::rest::Place;
 use grampus_cluster::supervisor::{self, Configure, Next, Program};
 use grampus_cluster::tunnel;
 use pyo3::exceptions::PyRuntimeError;
@@ -39,10 +40,21 @@ impl Supervisor {
 
 #[pymethods]
 impl Supervisor {
-    /// Takes over standard input and output, and reads what the driver wants.
+    /// Takes over standard input and output, and reads what the driver wants. With the descriptor that the command named, if it
+    /// did, at which it may rest.
     #[staticmethod]
-    fn attach() -> Result<Self> {
-        Ok(Self(Some(supervisor::Supervisor::attach()?)))
+    fn attach(place: Option<i32>) -> Result<Self> {
+        // SAFETY: the process was started with it, for this alone.
+        let place = place.map(|number| unsafe { Place::inherited(number) });
+        Ok(Self(Some(supervisor::Supervisor::attach(place.transpose()?)?)))
+    }
+
+    /// Once the job is over: waits a while for another one; false where there is none, and this process has to end.
+    fn rest(&mut self) -> Result<bool> {
+        if let Some(ended) = self.0.take() {
+            self.0 = ended.rest()?;
+        }
+        Ok(self.0.is_some())
     }
 
     #[getter]

@@ -154,9 +154,12 @@ class _Task:
     def __init__(self, ticket: Ticket) -> None:
         self._ticket = ticket
 
-    def __call__(self, _: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
 
+        # Spark ends Python workers that leave rows unread, and with them the supervisor that rests in one.
+        for _ in rows:
+            pass
         yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([serve(self._ticket)], pyarrow.string())})
 
 

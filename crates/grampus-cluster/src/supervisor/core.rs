@@ -19,6 +19,7 @@ use super::message::{Configure, Launch, Order, Program, Report, Stream};
 use super::signals::Signals;
 use super::{SupervisorError, tree};
 use crate::launcher::LaunchEvent;
+use crate::rest::{Place, REST_FOR};
 use crate::{host, jobdir};
 
 /// How long the first order may take; the driver writes it before anything else.
@@ -71,6 +72,9 @@ pub struct Supervisor {
     alone_until: Option<Time>,
     /// From when it is ready.
     signals: Option<Signals>,
+    /// Where it may rest when the job is over, and whether the driver has said that it is.
+    place: Option<Place>,
+    over: bool,
 }
 
 enum Wake {
@@ -86,7 +90,7 @@ enum Wake {
 impl Supervisor {
     /// Takes standard input and output as the line to the driver, and reads the configuration. Afterwards
     /// descriptors 0 and 1 lead elsewhere, so that nobody writes into the line by mistake.
-    pub fn attach() -> Result<Self, SupervisorError> {
+    pub fn attach(place: Option<Place>) -> Result<Self, SupervisorError> {
         unblock_signals();
         let (input, output) = take_stdio()?;
         set_child_subreaper(Some(rustix::process::getpid()))
@@ -111,7 +115,37 @@ impl Supervisor {
             memory_kills: host::out_of_memory_kills(),
             alone_until: None,
             signals: None,
+            place,
+            over: false,
         })
+    }
+
+    /// Once the job is over: rests until there is another, and serves that. Nothing where it cannot rest, or nobody comes.
+    pub fn rest(mut self) -> Result<Option<Self>, SupervisorError> {
+        let Some(place) = self.place.take().filter(|_| self.over) else {
+            return Ok(None);
+        };
+        let failed = |source| SupervisorError::System { what: "rest", source };
+        place.announce().map_err(failed)?;
+        // Whoever reads them learns from their end that the job is over.
+        drop(self);
+        let null = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/null")
+            .map_err(failed)?;
+        rustix::stdio::dup2_stdout(&null)
+            .and_then(|()| rustix::stdio::dup2_stderr(&null))
+            .map_err(SupervisorError::system("let go of its pipes"))?;
+        let Some([input, output, error]) = place.wait(REST_FOR).map_err(failed)? else {
+            return Ok(None);
+        };
+        let moved = SupervisorError::system("take over its pipes");
+        rustix::stdio::dup2_stdin(&input)
+            .and_then(|()| rustix::stdio::dup2_stdout(&output))
+            .and_then(|()| rustix::stdio::dup2_stderr(&error))
+            .map_err(moved)?;
+        drop((input, output, error));
+        Self::attach(Some(place)).map(Some)
     }
 
     /// What the driver asked for.
@@ -143,6 +177,7 @@ impl Supervisor {
             while let Some(order) = self.control.next_order()? {
                 self.heard = self.clock.now();
                 if matches!(order, Order::End) {
+                    self.over = true;
                     self.end();
                     return Ok(Next::End);
                 }

@@ -58,7 +58,7 @@ impl SupervisorError {
 
 /// Runs a supervisor that starts programs only, until its driver is gone.
 pub fn supervise() -> Result<(), SupervisorError> {
-    let mut supervisor = Supervisor::attach()?;
+    let mut supervisor = Supervisor::attach(None)?;
     supervisor.ready(false, String::new(), None)?;
     loop {
         if let Next::End = supervisor.serve()? {

@@ -5,9 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from engines import ray_cluster
 from frame_models import answers, mlp, named, numbers, table
-from leftovers import leaving_nothing
 
 import grampus as gp
 from grampus.errors import ClusterError, NoColumn
@@ -15,21 +13,11 @@ from grampus.frames.ray_blocks import materialized
 from grampus.frames.scan import files_of
 
 
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    """One Ray for all tests of this file."""
-    with pytest.MonkeyPatch.context() as patch:
-        # Torch leaves a cache in the temporary folder; ours must stay empty.
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        with leaving_nothing(patch, engine=True) as folder, ray_cluster() as ray:
-            yield folder, ray
-
-
 @pytest.fixture
-def data(runtime):
+def data(ray):
     """Two blocks."""
     given = table()
-    return runtime[1].data.from_arrow([given.slice(0, 80), given.slice(80)])
+    return ray.data.from_arrow([given.slice(0, 80), given.slice(80)])
 
 
 def whole(dataset):
@@ -60,10 +48,10 @@ def test_each_output_is_a_column(data):
     assert np.allclose(made["prediction_grid"], [[a, b], [a, b]])
 
 
-def test_tensors_are_lists_within_lists(runtime):
+def test_tensors_are_lists_within_lists(ray):
     images = np.random.default_rng(0).standard_normal((6, 2, 3)).astype("f4")
     estimator = gp.Estimator.from_torch(model=torch.nn.Flatten(), optimizer="sgd", config={"lr": 0.1})
-    made = whole(estimator.predict(runtime[1].data.from_numpy(images), feature_cols="data"))
+    made = whole(estimator.predict(ray.data.from_numpy(images), feature_cols="data"))
     assert np.array_equal(numbers(made["prediction"]), images.reshape(6, 6))
 
 
@@ -78,10 +66,10 @@ def test_pandas_and_ray_agree(data):
 # Files
 
 
-def test_files_behind_a_data_set(runtime, tmp_path):
+def test_files_behind_a_data_set(ray, tmp_path):
     from ray.data.expressions import col
 
-    data, given = runtime[1].data, table(20)
+    data, given = ray.data, table(20)
     for number in (1, 0):
         pq.write_table(given.slice(number * 10, 10), tmp_path / f"{number}.parquet")
     files = [str(tmp_path / "0.parquet"), str(tmp_path / "1.parquet")]
@@ -106,8 +94,8 @@ def test_a_column_that_is_not_there(data):
         mlp(3).predict(data, feature_cols="lists")
 
 
-def test_a_null_in_a_feature(runtime):
-    holed = runtime[1].data.from_arrow(pa.table({"a": [1.0, None], "b": [1.0, 2.0]}))
+def test_a_null_in_a_feature(ray):
+    holed = ray.data.from_arrow(pa.table({"a": [1.0, None], "b": [1.0, 2.0]}))
     with pytest.raises(Exception, match='row 1 of a block, column "a" is null'):
         mlp(2).predict(holed, feature_cols=[["a", "b"]]).materialize()
 
@@ -117,8 +105,8 @@ def test_a_column_that_no_model_takes(data):
         mlp(1).predict(data, feature_cols="city").materialize()
 
 
-def test_ray_that_is_not_running(runtime, data, monkeypatch):
-    monkeypatch.setattr(runtime[1], "is_initialized", lambda: False)
+def test_ray_that_is_not_running(ray, data, monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(ClusterError, match=r"Ray is not running in this process: call ray.init\(\)"):
         mlp(3).predict(data, feature_cols="list")
 

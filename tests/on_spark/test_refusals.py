@@ -10,10 +10,10 @@ from deadly_runs import COLUMNS, Deadly, estimator
 from processes import wait_until
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from test_spark_workers import tasks
 
 import grampus as gp
 from grampus.errors import ClusterError, DataError, NoColumn
+from on_spark.test_workers import tasks
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:the rows of this frame")]
 

@@ -1,5 +1,6 @@
 """What is lost on Spark while a model trains on a DataFrame: the weights stay what they would have been."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -10,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from deadly_runs import COLUMNS, ROWS, Deadly, Slow, arrays, estimator
 from processes import wait_until
-from standalone import TWO_EXECUTORS, classic
-from test_spark_workers import EXECUTOR, TASK, tasks
 
 import grampus as gp
-from grampus.errors import DataError
+from grampus.errors import ClusterError, DataError
+from on_spark.test_workers import tasks
 
+# Above a worker: its supervisor, the task's Python process, the daemon that forked that, the executor.
+TASK, EXECUTOR = 2, 4
 pytestmark = [
     pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore:the run goes on", "ignore:the rows of this frame"),
@@ -23,13 +25,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def spark(standalone):
-    """A session with two executors of two cores: a slot is free for rows that are read again."""
-    session = classic(
-        standalone.master, {**TWO_EXECUTORS, "spark.executor.cores": "2", "spark.cores.max": "4"}
-    )
-    yield session
-    session.stop()
+def spark(wide_spark):
+    """A slot is free for rows that are read again."""
+    return wide_spark
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +42,8 @@ def path(tmp_path_factory):
 
 def trained(data, loss, **named):
     est = estimator(loss, workers=None, lanes=2, threads_per_lane=1, model_dir="run")
+    # Both workers may be in the executor that is lost.
+    named.setdefault("checkpoint", gp.Checkpoint("saved", every=gp.triggers.EverySteps(2)))
     history = est.fit(data, epochs=6, batch_size=12, audit=True, **named)
     assert history["samples"] == [ROWS] * 6
     return est, history
@@ -88,12 +88,18 @@ def test_rows_that_were_lost_are_read_again_through_spark(spark, tmp_path, path,
 
 
 class KillsExecutors(Deadly):
-    """A loss that ends all executors, and so all who hold rows."""
+    """A loss that ends all executors of an application, and so all who hold rows."""
+
+    def __init__(self, folder, application):
+        super().__init__(folder, rows=[40])
+        self.application = application
 
     def _end(self):
-        for process in psutil.process_iter(["cmdline"]):
-            if any("CoarseGrainedExecutorBackend" in word for word in process.info["cmdline"] or ()):
-                process.kill()
+        words = [(process, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+        executors = [process for process, words in words if "--app-id" in words and self.application in words]
+        # At once: this process goes with one of them.
+        for process in executors:
+            process.kill()
 
 
 def test_rows_that_are_others_when_they_are_read_again_are_told(spark, tmp_path, path):
@@ -105,8 +111,39 @@ def test_rows_that_are_others_when_they_are_read_again_are_told(spark, tmp_path,
     frame = spark.read.parquet(path).repartition(4, "id")
     frame = frame.mapInPandas(noisy, frame.schema)
     with pytest.raises(DataError, match=r"were not the same when they were read again.*not deterministic"):
-        trained(frame, KillsExecutors(tmp_path, rows=[40]), **COLUMNS)
+        trained(frame, KillsExecutors(tmp_path, spark.sparkContext.applicationId), **COLUMNS)
     assert wait_until(lambda: tasks(spark) == [], 10)
+
+
+def test_no_slot_for_a_replacement_is_named_and_the_run_goes_on_later(
+    spark, standalone, tmp_path, undisturbed
+):
+    """One Worker, and so one of two slots with two cores, goes; later it is back."""
+
+    class LosesWorker(gp.callbacks.Logger):
+        def event(self, event):
+            if event["kind"] == "steps" and standalone.workers[3].poll() is None:
+                executors = psutil.Process(standalone.workers[3].pid).children()
+                standalone.workers[3].kill()
+                standalone.workers[3].wait(10)
+                for process in executors:
+                    # It may have noticed that its Worker is gone.
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+
+    checkpoint = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(4))
+    gp.init(2, "spark", session=spark, cores_per_worker=2, preload=["torch"], start_timeout=15)
+    words = (
+        r"only 1 of 2 members are in after 15.0 s(?s:.*)tasks of Spark that do not begin wait for a free slot"
+    )
+    try:
+        with pytest.raises(ClusterError, match=words):
+            trained(arrays(), Slow("."), min_workers=2, checkpoint=checkpoint, callbacks=[LosesWorker()])
+    finally:
+        standalone.start_worker(3)
+        standalone.wait_for_workers()
+    est, _ = trained(arrays(), Slow("."), checkpoint=checkpoint, resume=True)
+    assert est.digest() == undisturbed
 
 
 def test_an_executor_that_is_taken_away(spark, tmp_path, path, undisturbed):

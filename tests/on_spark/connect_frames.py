@@ -1,4 +1,4 @@
-"""What Spark DataFrames can do, through a Connect server; the folder for files is the argument."""
+"""What Spark DataFrames can do, through a Connect server: `connect_frames.py ADDRESS FOLDER`."""
 
 import sys
 from pathlib import Path
@@ -7,9 +7,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 import pyarrow.parquet as pq
-from engines import spark_session
 from frame_models import answers, mlp, numbers, table
 from pyspark.ml.linalg import Vectors
+from pyspark.sql import SparkSession
 
 import grampus as gp
 from grampus.errors import ClusterError
@@ -59,10 +59,11 @@ def shards(read):
     assert made.repartition(3).num_partitions() == 3
 
 
-with spark_session(connect=True) as session:
-    predictions(session)
-    held = files(session, Path(sys.argv[1]))
-    shards(held)
+session = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+predictions(session)
+held = files(session, Path(sys.argv[2]))
+shards(held)
+session.stop()
 try:
     mlp(2).predict(held, feature_cols=[["a", "b"]])
 except ClusterError as error:

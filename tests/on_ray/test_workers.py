@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deadly_runs import COLUMNS, ROWS, Deadly, arrays, estimator
-from nodes import OTHER
 from processes import wait_until
 
 import grampus as gp
 from grampus.errors import ClusterError, DataError
+from on_ray.nodes import OTHER
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -3,14 +3,13 @@
 import os
 from collections import Counter
 
+import frame_models
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from engines import spark_session
 from frame_models import Noted, answers, mlp, named, numbers, table
-from leftovers import leaving_nothing
 from PIL import Image
 from pyspark.errors import PythonException
 from pyspark.ml.linalg import Vectors
@@ -22,18 +21,9 @@ from grampus.frames.scan import files_of
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    """One session for all tests of this file."""
-    with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder, spark_session() as session:
-        # Torch leaves a cache in the temporary folder; ours must stay empty.
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        session.sparkContext.setLogLevel("OFF")
-        yield folder, session
-
-
-@pytest.fixture
-def spark(runtime):
-    return runtime[1]
+def models(spark):
+    """Tasks have the module of the models."""
+    spark.sparkContext.addPyFile(frame_models.__file__)
 
 
 @pytest.fixture
@@ -306,10 +296,10 @@ def test_shards_are_trained_on_as_their_frame_is(frame, tmp_path, monkeypatch):
 
     def trained(data):
         estimator = mlp(3, loss=torch.nn.CrossEntropyLoss())
-        estimator.fit(data, batch_size=50, feature_cols="list", label_cols="id", order_by="id")
+        estimator.fit(data, batch_size=50, feature_cols="list", label_cols="even", order_by="id")
         return estimator.digest()
 
-    frame = frame.withColumn("id", functions.expr("id % 2"))
+    frame = frame.withColumn("even", functions.expr("id % 2"))
     assert trained(gp.Shards.from_spark(frame)) == trained(frame)
     holed = frame.withColumn("list", functions.expr("if(c = 3, null, list)"))
     with pytest.raises(DataError, match='column "list" is null'):
