@@ -15,8 +15,9 @@ from leftovers import rests
 from processes import lives, wait_until
 
 import grampus as gp
+from grampus._folders import own_folders
 from grampus._training import recovery
-from grampus._tunnel import Ticket
+from grampus._tunnel import Ahead, Ticket
 from grampus.cluster import Settings
 from grampus.engine import EngineCluster
 from grampus.errors import ClusterError
@@ -33,6 +34,7 @@ class Processes:
     port = 0
     cores = 1
     session = None
+    reuses = False
 
     def __init__(self, copies=1, change=lambda ticket: ticket):
         self.copies, self.change = copies, change
@@ -66,7 +68,8 @@ SERVER = """
 import pickle, sys
 from grampus import _tunnel
 while True:
-    said = _tunnel.serve(pickle.load(sys.stdin.buffer))
+    told = pickle.load(sys.stdin.buffer)
+    said = _tunnel.prepare(told) if isinstance(told, _tunnel.Ahead) else _tunnel.serve(told)
     sys.stdout.buffer.write(pickle.dumps(said))
     sys.stdout.buffer.flush()
 """
@@ -74,6 +77,8 @@ while True:
 
 class Reused(Processes):
     """An engine whose tasks come one after the other into the same process, as those of Spark do."""
+
+    reuses = True
 
     def __init__(self):
         super().__init__()
@@ -138,11 +143,23 @@ def test_a_supervisor_rests_between_tasks_of_a_process(reused):
     assert wait_until(lambda: not lives(resting.pid))
 
 
+def test_a_supervisor_that_was_started_in_advance(reused):
+    with cluster(reused, workers=1) as workers:
+        for _ in range(2):
+            assert reused.run(Ahead(own_folders(), ["numpy"])) is None
+        (ahead,) = _children(reused.server.pid)
+        assert workers.run(os.getppid) == [ahead.pid]
+        # It rests like any other.
+        assert workers.run(lambda: (os.getppid(), "numpy" in sys.modules)) == [(ahead.pid, True)]
+
+
 def test_a_supervisor_with_modules_of_users_does_not_rest(reused, tmp_path, monkeypatch):
     (tmp_path / "changes.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     settings = Settings.checked(1, ["changes"], None, 20.0, 3.0)
     with EngineCluster(reused, 1, settings) as workers:
+        assert reused.run(workers.site.ahead) is None
+        assert _children(reused.server.pid) == []
         assert workers.run(os.getppid) != workers.run(os.getppid)
         assert wait_until(lambda: _children(reused.server.pid) == [])
 

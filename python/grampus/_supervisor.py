@@ -26,20 +26,33 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Comes too if the driver ends while modules are imported, and nobody listens to it.
     signal.signal(signal.SIGTERM, _leave)
-    # Whoever may start another job soon gives a descriptor at which to wait for it.
-    place = int(sys.argv[1]) if sys.argv[1:] else None
-    supervisor = _native.Supervisor.attach(place)
-    again = True
-    while again:
+    supervisor = _called()
+    while supervisor is not None:
         # Modules of users may change from one job to the next.
         again = _preload.LIBRARIES.issuperset(supervisor.preload)
         try:
             _serve(supervisor)
         finally:
             supervisor.end()
-        again = again and supervisor.rest()
+        if not (again and supervisor.rest()):
+            break
     # Everything has ended; taking the interpreter apart module by module would only cost time.
     _worker.leave(0)
+
+
+def _called() -> _native.Supervisor | None:
+    """For the first job.
+
+    Whoever may have another one soon has named a descriptor at which to wait for it; and modules to import
+    before the first, where there is none yet.
+    """
+    if not sys.argv[1:]:
+        return _native.Supervisor.attach(None)
+    place = int(sys.argv[1])
+    if not sys.argv[2:]:
+        return _native.Supervisor.attach(place)
+    _import_all(sys.argv[2:])
+    return _native.Supervisor.await_call(place)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
@@ -51,9 +64,7 @@ def _serve(supervisor: _native.Supervisor) -> None:
         sys.path[:] = supervisor.sys_path
     if supervisor.directory:
         os.chdir(supervisor.directory)
-    # One thread while importing, so that no library starts a pool that forking would lose.
-    _threads.set_variables(1)
-    failed = _import(["cloudpickle", *supervisor.preload])
+    failed = _import_all(supervisor.preload)
     # What a module printed must not wait in a buffer that every worker would inherit and write out.
     _output.flush()
     forks, why = _may_fork()
@@ -75,10 +86,12 @@ def _serve(supervisor: _native.Supervisor) -> None:
         del entry
 
 
-def _import(names: list[str]) -> list[str]:
+def _import_all(names: list[str]) -> list[str]:
     """Import modules; one that cannot be imported is the user's function's business, not ours."""
+    # One thread meanwhile, so that no library starts a pool that forking would lose.
+    _threads.set_variables(1)
     failed = []
-    for name in names:
+    for name in ("cloudpickle", *names):
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:

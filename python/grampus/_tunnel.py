@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import NamedTuple
 
-from grampus import _native, _programs
+from grampus import _native, _preload, _programs
 from grampus._folders import with_folders
 
 
@@ -22,6 +22,21 @@ class Ticket(NamedTuple):
     folders: list[str]
 
 
+class Ahead(NamedTuple):
+    """What a supervisor that is started in advance needs to know."""
+
+    folders: list[str]
+    modules: list[str]
+
+
+def prepare(ahead: Ahead) -> None:
+    """Have a supervisor import modules beside what this task does, for the next task in this process."""
+    if _preload.LIBRARIES.issuperset(ahead.modules):
+        _native.prepare_supervisor(
+            _programs.supervisor(sys.executable), _environment(ahead.folders), ahead.modules
+        )
+
+
 def serve(ticket: Ticket) -> str | None:
     """Serve the driver until it has no use for this task any more; return why that cannot be, if so."""
     if ticket.version != _native.__version__:
@@ -29,15 +44,18 @@ def serve(ticket: Ticket) -> str | None:
             f"{platform.node()} has grampus {_native.__version__} in {sys.executable}, the driver has "
             f"{ticket.version}: install one version everywhere"
         )
-    environment = [("PYTHONPATH", os.pathsep.join(filter(None, with_folders(ticket.folders))))]
     try:
         _native.serve_tunnel(
             ticket.join,
             ticket.slot,
             _programs.supervisor(sys.executable),
-            environment,
+            _environment(ticket.folders),
             ticket.silent_after_ms,
         )
     except _native.GrampusError as error:
         return str(error)
     return None
+
+
+def _environment(folders: list[str]) -> list[tuple[str, str]]:
+    return [("PYTHONPATH", os.pathsep.join(filter(None, with_folders(folders))))]

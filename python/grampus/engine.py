@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from grampus import _console, _native
 from grampus._folders import own_folders
-from grampus._tunnel import Ticket
+from grampus._tunnel import Ahead, Ticket
 from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
 from grampus.errors import ClusterError, GrampusError
 from grampus.frames.supply import Site
@@ -37,6 +37,8 @@ class Launcher(Protocol):
     cores: int
     # With which data is read, if the engine has such a thing.
     session: Any
+    # Tasks come one after the other into the same process.
+    reuses: bool
 
     def slots(self) -> int:
         """How many workers can run at once."""
@@ -92,7 +94,8 @@ class EngineCluster(Cluster):
         self.hosts = workers
         self.cores_per_worker = launcher.cores
         bind = launcher.bind or bind_for(launcher.address)
-        self.site: Site = Site(launcher.name, launcher.session, launcher.address, bind, launcher.port)
+        ahead = Ahead(own_folders(), settings.preload) if launcher.reuses else None
+        self.site: Site = Site(launcher.name, launcher.session, launcher.address, bind, launcher.port, ahead)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

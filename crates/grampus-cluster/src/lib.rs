@@ -13,7 +13,7 @@ pub mod launcher;
 pub mod node;
 mod payload;
 mod rankfile;
-pub mod rest;
+mod rest;
 pub mod supervisor;
 pub mod tunnel;
 

@@ -9,11 +9,12 @@
 use std::io::{self, PipeReader, PipeWriter, Read, pipe};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use grampus_core::{Clock, JoinString, SystemClock, ToCoordinator};
+use grampus_net::handover::Handover;
 use grampus_net::pipe::{read_frame, write_frame};
 use grampus_net::{Frame, Limits, Link, NetError, Receiver, Sender, connect};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::ended::{Tail, exit_of};
 use crate::host;
-use crate::rest::{Resting, Waker};
+use crate::rest::{Resting, place_for};
 use crate::supervisor::{Order, Report, kill_group, terminate_group};
 
 /// How long a supervisor may take to end once its orders have: workers may have asked for a minute to save what they have.
@@ -61,6 +62,35 @@ pub struct Call {
     pub environment: Vec<(String, String)>,
     /// How long the driver may be silent.
     pub silent_after: Duration,
+}
+
+/// Starts a supervisor in advance, which imports `modules` beside what this process does, and then rests until a call with the
+/// same `command` and `environment` needs it. Does nothing where one rests already.
+pub fn prepare(
+    command: &[String],
+    environment: &[(String, String)],
+    modules: &[String],
+) -> Result<(), TunnelError> {
+    if Resting::is_there() {
+        return Ok(());
+    }
+    let mut program = program(command, environment)?;
+    let (waker, place) = place_for(&mut program)?;
+    let child = program
+        .args(modules)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    drop(place);
+    let started = started(command, environment);
+    Resting {
+        child,
+        waker,
+        started,
+    }
+    .keep();
+    Ok(())
 }
 
 /// Calls the driver and serves it until it has no more use for this task.
@@ -104,7 +134,7 @@ struct Tunnel<'a> {
 struct Supervisor {
     child: Child,
     /// For whom it may rest when its job is over.
-    waker: Waker,
+    waker: Handover,
     /// Taken away at the end, which the supervisor notices.
     stdin: Option<PipeWriter>,
     /// It was told to end.
@@ -226,8 +256,10 @@ impl<'a> Tunnel<'a> {
     /// Waits for the end of the supervisor's process, asks for it, and enforces it; lets it rest if it wants to. Returns how it
     /// ended.
     fn wait(&mut self, within: Duration) -> String {
-        if let Some(Supervisor { child, waker, .. }) = self.supervisor.take_if(|found| found.waker.has_it()) {
-            let started = self.call.started();
+        if let Some(Supervisor { child, waker, .. }) =
+            self.supervisor.take_if(|found| found.waker.was_announced())
+        {
+            let started = started(&self.call.command, &self.call.environment);
             Resting {
                 child,
                 waker,
@@ -272,20 +304,20 @@ impl Drop for Tunnel<'_> {
     }
 }
 
-impl Call {
-    /// What makes a supervisor fit for a call: how it was started.
-    fn started(&self) -> Vec<String> {
-        let variables = self.environment.iter();
-        let variables = variables.map(|(name, value)| format!("{name}={value}"));
-        self.command.iter().cloned().chain(variables).collect()
-    }
+/// What makes a supervisor fit for a call: how it was started.
+fn started(command: &[String], environment: &[(String, String)]) -> Vec<String> {
+    let variables = environment.iter();
+    let variables = variables.map(|(name, value)| format!("{name}={value}"));
+    command.iter().cloned().chain(variables).collect()
 }
 
 /// Wakes the supervisor that rests here, or starts one.
 fn start(call: &Call, said: UnboundedSender<Said>) -> io::Result<Supervisor> {
     let ((input, stdin), (stdout, output), (stderr, error)) = (pipe()?, pipe()?, pipe()?);
-    let (child, waker) = match Resting::wake(&call.started(), [input.as_fd(), output.as_fd(), error.as_fd()])
-    {
+    let (child, waker) = match Resting::wake(
+        &started(&call.command, &call.environment),
+        [input.as_fd(), output.as_fd(), error.as_fd()],
+    ) {
         Some(woken) => woken,
         None => spawn(call, input, output, error)?,
     };
@@ -305,27 +337,32 @@ fn spawn(
     input: PipeReader,
     output: PipeWriter,
     error: PipeWriter,
-) -> io::Result<(Child, Waker)> {
-    let (program, arguments) = call.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+) -> io::Result<(Child, Handover)> {
+    let mut command = program(&call.command, &call.environment)?;
+    command.stdin(input).stdout(output).stderr(error);
+    let (waker, place) = place_for(&mut command)?;
+    let child = command.spawn().map_err(|error| {
+        let name = call.command.first().map_or("", String::as_str);
+        io::Error::new(error.kind(), format!("`{name}`: {error}"))
+    })?;
+    drop(place);
+    Ok((child, waker))
+}
+
+/// The program of a supervisor.
+fn program(command: &[String], environment: &[(String, String)]) -> io::Result<Command> {
+    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .envs(call.environment.iter().cloned())
-        .stdin(input)
-        .stdout(output)
-        .stderr(error)
+        .envs(environment.iter().cloned())
         .process_group(0);
     // SAFETY: the closure makes one system call, and allocates nothing.
     unsafe {
         // Until it listens to its orders; from then on their end is its end.
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
     }
-    let (waker, place) = Waker::of(&mut command)?;
-    let child = command
-        .spawn()
-        .map_err(|error| io::Error::new(error.kind(), format!("`{program}`: {error}")))?;
-    drop(place);
-    Ok((child, waker))
+    Ok(command)
 }
 
 /// Reads what a supervisor says until it says no more.

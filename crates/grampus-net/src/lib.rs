@@ -22,6 +22,7 @@ mod decoder;
 mod error;
 mod frame;
 mod greeting;
+pub mod handover;
 pub mod handshake;
 mod hidden;
 mod limits;

@@ -41,6 +41,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<payload::Payload>()?;
     module.add_class::<supervisor::Entry>()?;
     module.add_class::<supervisor::Supervisor>()?;
+    module.add_function(wrap_pyfunction!(supervisor::prepare_supervisor, module)?)?;
     module.add_function(wrap_pyfunction!(supervisor::serve_tunnel, module)?)?;
     module.add_function(wrap_pyfunction!(supervisor::supervise, module)?)?;
     module.add_function(wrap_pyfunction!(host_cores, module)?)?;

@@ -3,9 +3,9 @@
 use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
-use grampus_cluster::rest::Place;
 use grampus_cluster::supervisor::{self, Configure, Next, Program};
 use grampus_cluster::tunnel;
+use grampus_net::handover::Handover;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -44,9 +44,15 @@ impl Supervisor {
     /// did, at which it may rest.
     #[staticmethod]
     fn attach(place: Option<i32>) -> Result<Self> {
-        // SAFETY: the process was started with it, for this alone.
-        let place = place.map(|number| unsafe { Place::inherited(number) });
-        Ok(Self(Some(supervisor::Supervisor::attach(place.transpose()?)?)))
+        let place = place.map(inherited).transpose()?;
+        Ok(Self(Some(supervisor::Supervisor::attach(place)?)))
+    }
+
+    /// The same in a process that was started in advance, once there is a job for it; nothing where there is none in time.
+    #[staticmethod]
+    fn await_call(place: i32) -> Result<Option<Self>> {
+        let called = supervisor::Supervisor::await_call(inherited(place)?)?;
+        Ok(called.map(|supervisor| Self(Some(supervisor))))
     }
 
     /// Once the job is over: waits a while for another one; false where there is none, and this process has to end.
@@ -162,6 +168,11 @@ impl Entry {
     }
 }
 
+fn inherited(number: i32) -> std::io::Result<Handover> {
+    // SAFETY: the process was started with it, for this alone.
+    unsafe { Handover::inherited(number) }
+}
+
 /// Runs a supervisor that starts programs only, until its driver is gone.
 #[pyfunction]
 pub(crate) fn supervise() -> Result<()> {
@@ -186,4 +197,15 @@ pub(crate) fn serve_tunnel(
         silent_after: Duration::from_millis(silent_after_ms),
     };
     Ok(py.detach(|| tunnel::serve(&call))?)
+}
+
+/// Starts a supervisor in advance, which imports modules and waits for the next call of `serve_tunnel` with the same command and
+/// environment, unless one waits already.
+#[pyfunction]
+pub(crate) fn prepare_supervisor(
+    command: Vec<String>,
+    environment: Vec<(String, String)>,
+    modules: Vec<String>,
+) -> Result<()> {
+    Ok(tunnel::prepare(&command, &environment, &modules)?)
 }

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import grampus
 from grampus import _native
+from grampus._tunnel import Ahead, prepare
 from grampus.errors import DataError
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class Order:
     # Seconds for which one waits for another, and after which silence is taken for an end.
     wait: float
     silent: float
+    # What a supervisor is to import meanwhile, where the next task may start workers.
+    ahead: Ahead | None = None
 
     def __repr__(self) -> str:
         """Without the key."""
@@ -153,6 +156,8 @@ def executor_process() -> int:
 
 
 def _open(order: Order, partition: int, watched: int | None) -> _native.Deposit:
+    if order.ahead is not None:
+        prepare(order.ahead)
     process = executor_process() if watched is None else watched
     # Where each executor sees only its own processes, several have the same number.
     space = Path("/proc/self/ns/pid").stat().st_ino

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+    from grampus._tunnel import Ahead
     from grampus.frames.depositing import Receipt
     from grampus.shards.batches import Wanted
 
@@ -38,16 +39,17 @@ class Feed:
         folder: str | None = None,
         wait: float = 60.0,
         silent: float = 30.0,
+        ahead: Ahead | None = None,
     ) -> None:
         """Listen at `bind`, by default `address`, under which executors reach this driver.
 
         Each keeper has `memory` bytes in memory at most, by default half of what is free on its host, and the
-        rest on disk, in `folder` or one of the engine's.
+        rest on disk, in `folder` or one of the engine's. Meanwhile supervisors import what `ahead` says.
         """
         self._wanted = wanted
         self._skip = skip
         self._hub = _native.Hub(address if bind is None else bind, address, port, silent)
-        self.order = Order(self._hub.join, wanted.outputs, skip, memory, folder, wait, silent)
+        self.order = Order(self._hub.join, wanted.outputs, skip, memory, folder, wait, silent, ahead)
         self._taken: dict[int, Receipt] = {}
         # Bytes that tasks have written, those of partitions that were read again included.
         self.copied_bytes = 0

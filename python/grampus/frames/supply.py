@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from grampus import _native, context
+from grampus._tunnel import Ahead
 from grampus.errors import DataError
 from grampus.frames import engine_of
 from grampus.frames.depositing import deposit_groups
@@ -30,6 +32,8 @@ class Site(NamedTuple):
     bind: str | None = None
     # The first of those that data takes; 0 for any.
     port: int = 0
+    # What supervisors are to import while tasks read rows.
+    ahead: Ahead | None = None
 
 
 # Calls a function on all workers, and returns what it returned on each.
@@ -57,7 +61,13 @@ class Supply:
         # A limit that is set for shards here is one for each executor.
         memory = memory_limit()
         self._feed = Feed(
-            wanted, skip=skip, address=site.address, bind=site.bind, port=site.port, memory=memory
+            wanted,
+            skip=skip,
+            address=site.address,
+            bind=site.bind,
+            port=site.port,
+            memory=memory,
+            ahead=site.ahead,
         )
         try:
             self.kept = self._feed.take(job.run(self._feed.order, None))
@@ -69,7 +79,9 @@ class Supply:
         """Read again what was lost with executors; whether there was something."""
         lost = self._feed.lost()
         if lost:
-            self.kept = self._feed.again(self._job.again(self._feed.order, lost, call))
+            # Workers are there already.
+            order = replace(self._feed.order, ahead=None)
+            self.kept = self._feed.again(self._job.again(order, lost, call))
         return bool(lost)
 
     @property

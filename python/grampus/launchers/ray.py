@@ -17,6 +17,8 @@ class Ray:
 
     name = "ray"
     session = None
+    # An actor has a process of its own.
+    reuses = False
 
     def __init__(self, master: str | None, cores: int | None, address: str | None, port: int) -> None:
         """`cores` of each worker, by default 1."""

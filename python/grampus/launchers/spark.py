@@ -40,6 +40,7 @@ class Spark:
         self.bind = None if address else self._setting("spark.driver.bindAddress", None)
         self.address = address or self._setting("spark.driver.host", None) or self._towards_server()
         self.port = port
+        self.reuses = self._setting("spark.python.worker.reuse", "true") == "true"
         self._tag = f"grampus-{secrets.token_hex(4)}"
         self._lock = threading.Lock()
 

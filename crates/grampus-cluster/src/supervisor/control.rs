@@ -1,6 +1,7 @@
 //! The supervisor's end of the line to its driver.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use grampus_net::{Frame, Limits, pipe};
@@ -110,4 +111,22 @@ impl Control {
             }
         }
     }
+}
+
+/// Standard input and output, which from now on lead elsewhere.
+pub(super) fn take_stdio() -> Result<(OwnedFd, OwnedFd), SupervisorError> {
+    let duplicate = |fd: BorrowedFd<'_>| {
+        rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(SupervisorError::system("take over its pipes"))
+    };
+    let input = duplicate(rustix::stdio::stdin())?;
+    let output = duplicate(rustix::stdio::stdout())?;
+    let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|source| SupervisorError::System {
+        what: "open /dev/null",
+        source,
+    })?;
+    rustix::stdio::dup2_stdin(&null).map_err(SupervisorError::system("take over its pipes"))?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())
+        .map_err(SupervisorError::system("take over its pipes"))?;
+    Ok((input, output))
 }

@@ -7,19 +7,19 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use grampus_core::{Clock, Exit, SystemClock, TaskId, Time, WorkerId};
+use grampus_net::handover::Handover;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, set_child_subreaper, set_parent_process_death_signal, waitpid,
 };
 
 use super::child::{self, Entry, Pipes};
-use super::control::Control;
+use super::control::{Control, take_stdio};
 use super::logs::{Logs, Read};
 use super::message::{Configure, Launch, Order, Program, Report, Stream};
 use super::signals::Signals;
 use super::{SupervisorError, tree};
 use crate::launcher::LaunchEvent;
-use crate::rest::{Place, REST_FOR};
 use crate::{host, jobdir};
 
 /// How long the first order may take; the driver writes it before anything else.
@@ -73,8 +73,8 @@ pub struct Supervisor {
     /// From when it is ready.
     signals: Option<Signals>,
     /// Where it may rest when the job is over, and whether the driver has said that it is.
-    place: Option<Place>,
-    over: bool,
+    pub(super) place: Option<Handover>,
+    pub(super) over: bool,
 }
 
 enum Wake {
@@ -90,7 +90,7 @@ enum Wake {
 impl Supervisor {
     /// Takes standard input and output as the line to the driver, and reads the configuration. Afterwards
     /// descriptors 0 and 1 lead elsewhere, so that nobody writes into the line by mistake.
-    pub fn attach(place: Option<Place>) -> Result<Self, SupervisorError> {
+    pub fn attach(place: Option<Handover>) -> Result<Self, SupervisorError> {
         unblock_signals();
         let (input, output) = take_stdio()?;
         set_child_subreaper(Some(rustix::process::getpid()))
@@ -118,34 +118,6 @@ impl Supervisor {
             place,
             over: false,
         })
-    }
-
-    /// Once the job is over: rests until there is another, and serves that. Nothing where it cannot rest, or nobody comes.
-    pub fn rest(mut self) -> Result<Option<Self>, SupervisorError> {
-        let Some(place) = self.place.take().filter(|_| self.over) else {
-            return Ok(None);
-        };
-        let failed = |source| SupervisorError::System { what: "rest", source };
-        place.announce().map_err(failed)?;
-        // Whoever reads them learns from their end that the job is over.
-        drop(self);
-        let null = fs::OpenOptions::new()
-            .write(true)
-            .open("/dev/null")
-            .map_err(failed)?;
-        rustix::stdio::dup2_stdout(&null)
-            .and_then(|()| rustix::stdio::dup2_stderr(&null))
-            .map_err(SupervisorError::system("let go of its pipes"))?;
-        let Some([input, output, error]) = place.wait(REST_FOR).map_err(failed)? else {
-            return Ok(None);
-        };
-        let moved = SupervisorError::system("take over its pipes");
-        rustix::stdio::dup2_stdin(&input)
-            .and_then(|()| rustix::stdio::dup2_stdout(&output))
-            .and_then(|()| rustix::stdio::dup2_stderr(&error))
-            .map_err(moved)?;
-        drop((input, output, error));
-        Self::attach(Some(place)).map(Some)
     }
 
     /// What the driver asked for.
@@ -546,23 +518,6 @@ fn unblock_signals() {
         libc::sigemptyset(set.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
     }
-}
-
-fn take_stdio() -> Result<(OwnedFd, OwnedFd), SupervisorError> {
-    let duplicate = |fd: std::os::fd::BorrowedFd<'_>| {
-        rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(SupervisorError::system("take over its pipes"))
-    };
-    let input = duplicate(rustix::stdio::stdin())?;
-    let output = duplicate(rustix::stdio::stdout())?;
-    let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null");
-    let null = null.map_err(|source| SupervisorError::System {
-        what: "open /dev/null",
-        source,
-    })?;
-    rustix::stdio::dup2_stdin(&null).map_err(SupervisorError::system("take over its pipes"))?;
-    rustix::stdio::dup2_stdout(rustix::stdio::stderr())
-        .map_err(SupervisorError::system("take over its pipes"))?;
-    Ok((input, output))
 }
 
 fn first_order(control: &mut Control, clock: &SystemClock) -> Result<Configure, SupervisorError> {

@@ -20,6 +20,7 @@ mod control;
 mod core;
 mod logs;
 mod message;
+mod resting;
 mod signals;
 mod tree;
 
