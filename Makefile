@@ -42,7 +42,7 @@ test-python: $(NATIVE) $(TORCH) ## run the Python tests, but for those on Spark 
 	$(PY) -m pytest tests --ignore=tests/on_spark --ignore=tests/on_ray -n $(TEST_PROCESSES)
 
 test-spark: $(NATIVE) $(TORCH) java ## run the tests on a real Spark
-	$(PY) -m pytest tests/on_spark
+	$(PY) -m pytest tests/on_spark -n $(TEST_PROCESSES)
 
 test-ray: $(NATIVE) $(TORCH) ## run the tests on a real Ray
 	$(PY) -m pytest tests/on_ray

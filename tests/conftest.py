@@ -21,7 +21,8 @@ class OneProcessForEach(LoadScopeScheduling):
 
     def _split_scope(self, nodeid):
         path = PurePath(nodeid.split("::")[0])
-        return str(path.parent if path.parent.name.startswith("on_") else path)
+        engine = any(folder.startswith("on_") for folder in path.parts)
+        return str(path.parent if engine else path)
 
 
 @pytest.hookimpl(optionalhook=True)

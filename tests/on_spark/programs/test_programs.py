@@ -16,8 +16,8 @@ from processes import finish, read_line, start, wait_until
 import grampus
 from on_spark.standalone import HOME, QUIET, TWO_EXECUTORS
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-TESTS = str(Path(__file__).parent.parent)
+EXAMPLES = Path(__file__).parents[3] / "examples"
+TESTS = str(Path(__file__).parents[2])
 LONG = 180
 pytestmark = pytest.mark.timeout(LONG)
 

@@ -12,7 +12,7 @@ from datasets import fashion_mnist
 from processes import finish
 from programs import run_all
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 EXAMPLES = TESTS.parent / "examples"
 LONG = 150
 pytestmark = pytest.mark.timeout(2 * LONG)

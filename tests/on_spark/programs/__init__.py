@@ -1,0 +1,1 @@
+"""Programs that users start on Spark."""
