@@ -92,6 +92,18 @@ def loader(config, batch_size):
     return DataLoader(TensorDataset(data["x"], data["y"]), batch_size=batch_size, shuffle=True)
 
 
+def on_local_workers(folder, run):
+    """What a run gives on two workers of this machine, with one thread each as engines have it."""
+    # Workers, which import this module, have no use for it.
+    import pytest
+
+    with gp.Cluster.local(2, preload=["torch"], threads=1) as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(gp.session, "_session", gp.session._Session())
+        gp.init(cluster=cluster)
+        return run()
+
+
 COLUMNS = {"feature_cols": [["x0", "x1", "x2"]], "label_cols": [["y", "id"]]}
 
 

@@ -15,7 +15,7 @@ import grampus as gp
 from grampus import _preload, session
 
 # The promise is about what stays, not about the moment in which it goes.
-GONE_WITHIN = 10.0
+GONE_WITHIN = 3.0
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from by_hand import train_on
 from idx import read_idx
 
 BATCH = 64  # of one worker
@@ -68,14 +69,8 @@ def train(model, images, labels, epochs, rank=0, world=1, before_epoch=nullconte
     rule, loss_of, done = optimizer(model), nn.CrossEntropyLoss(), []
     for epoch in range(epochs):
         before_epoch()
-        rows, total, began = 0, 0.0, time.perf_counter()
-        for inputs, targets in batches(images, labels, epoch, rank, world):
-            rule.zero_grad()
-            loss = loss_of(model(inputs), targets)
-            loss.backward()
-            rule.step()
-            rows += len(targets)
-            total += loss.item() * len(targets)
+        began = time.perf_counter()
+        rows, total = train_on(model, rule, loss_of, batches(images, labels, epoch, rank, world))
         done.append((rows, time.perf_counter() - began, total / rows))
     return done
 

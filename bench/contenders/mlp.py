@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from by_hand import train_on
+
 FEATURES = [f"x{at}" for at in range(35)]
 BATCH = 8192  # over all workers
 WORKERS = 2
@@ -42,14 +44,7 @@ def train(batches):
     init_process_group("gloo")
     tuned = {"gradient_as_bucket_view": True, "static_graph": True}
     model = DistributedDataParallel(network(), **tuned)
-    rule, loss_of, rows, total = optimizer(model), nn.CrossEntropyLoss(), 0, 0.0
-    for inputs, targets in batches:
-        rule.zero_grad()
-        loss = loss_of(model(inputs), targets)
-        loss.backward()
-        rule.step()
-        rows += len(targets)
-        total += loss.item() * len(targets)
+    rows, total = train_on(model, optimizer(model), nn.CrossEntropyLoss(), batches)
     destroy_process_group()
     return total / rows
 
@@ -88,13 +83,13 @@ def first_step_of_grampus(cluster, path):
     import grampus as gp
 
     began = time.time()
-    gp.init(WORKERS, cluster)
-    estimator = gp.Estimator.from_torch(
-        model=lambda _: network(),
-        optimizer=lambda model, _: Stamped(model.parameters(), path),
-        loss=nn.CrossEntropyLoss(),
-        threads_per_lane=1,
-    )
-    inputs, targets = few_rows()
-    estimator.fit({"x": inputs, "y": targets}, batch_size=len(targets))
+    with gp.init(WORKERS, cluster):
+        estimator = gp.Estimator.from_torch(
+            model=lambda _: network(),
+            optimizer=lambda model, _: Stamped(model.parameters(), path),
+            loss=nn.CrossEntropyLoss(),
+            threads_per_lane=1,
+        )
+        inputs, targets = few_rows()
+        estimator.fit({"x": inputs, "y": targets}, batch_size=len(targets))
     return began

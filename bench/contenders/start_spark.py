@@ -1,4 +1,7 @@
-"""From a session of Spark to the first step of two workers, with `grampus` or with `distributor`."""
+"""From a session of Spark to the first step of two workers, and once more in the same session.
+
+With `grampus` or with `distributor`.
+"""
 
 import sys
 import tempfile
@@ -26,9 +29,15 @@ def main():
     spark = session("local-cluster[2,1,1024]", **{"spark.scheduler.minRegisteredResourcesRatio": "1.0"})
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "stepped")
-        began = {"grampus": grampus, "distributor": distributor}[sys.argv[1]](path)
-        ended = time.time()
-        say(seconds=float(Path(path).read_text()) - began, returned=ended - began)
+        run = {"grampus": grampus, "distributor": distributor}[sys.argv[1]]
+        began = run(path)
+        ended, stepped = time.time(), float(Path(path).read_text())
+        again = run(path)
+        say(
+            seconds=stepped - began,
+            returned=ended - began,
+            again=float(Path(path).read_text()) - again,
+        )
     stop(spark)
 
 

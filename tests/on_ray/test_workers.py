@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deadly_runs import COLUMNS, ROWS, Deadly, arrays, estimator
+from deadly_runs import COLUMNS, ROWS, Deadly, arrays, estimator, on_local_workers
 from processes import wait_until
 
 import grampus as gp
@@ -43,11 +43,7 @@ def trained(data, loss, **named):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The weights of a run on local workers."""
-    with gp.Cluster.local(2, preload=["torch"], threads=1) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("run"))
-        patch.setattr(gp.session, "_session", gp.session._Session())
-        gp.init(cluster=cluster)
-        return trained(arrays(), Deadly(".")).digest()
+    return on_local_workers(tmp_path_factory.mktemp("run"), lambda: trained(arrays(), Deadly(".")).digest())
 
 
 def test_functions_run_in_actors_and_hold_cpus_only_meanwhile(ray):

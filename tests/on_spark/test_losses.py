@@ -9,7 +9,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deadly_runs import COLUMNS, ROWS, Deadly, Slow, arrays, estimator
+from deadly_runs import COLUMNS, ROWS, Deadly, Slow, arrays, estimator, on_local_workers
 from processes import wait_until
 
 import grampus as gp
@@ -52,11 +52,9 @@ def trained(data, loss, **named):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The weights of a run on local workers, with the rows in memory."""
-    with gp.Cluster.local(2, preload=["torch"], threads=1) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("run"))
-        patch.setattr(gp.session, "_session", gp.session._Session())
-        gp.init(cluster=cluster)
-        return trained(arrays(), Deadly("."))[0].digest()
+    return on_local_workers(
+        tmp_path_factory.mktemp("run"), lambda: trained(arrays(), Deadly("."))[0].digest()
+    )
 
 
 def audited():

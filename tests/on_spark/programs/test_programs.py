@@ -50,13 +50,18 @@ def driver(master, text, *arguments, **settings):
     return start(head + textwrap.dedent(text), *arguments)
 
 
-def test_ctrl_c_leaves_no_job_and_no_process(standalone, runtime):
-    others = standalone.applications()
-    running = driver(
-        standalone.master, "fit(Slow(sys.argv[1]), epochs=10_000, callbacks=[Tells()])", Path.cwd()
-    )
+def training(standalone):
+    """A driver whose workers train, without end."""
+    text = "fit(Slow(sys.argv[1]), epochs=10_000, callbacks=[Tells()])"
+    running = driver(standalone.master, text, Path.cwd())
     while read_line(running, 60) != "training":
         pass
+    return running
+
+
+def test_ctrl_c_leaves_no_job_and_no_process(standalone, runtime):
+    others = standalone.applications()
+    running = training(standalone)
     running.send_signal(signal.SIGINT)
     code, _, err = finish(running, 30)
     assert code != 0
@@ -67,11 +72,7 @@ def test_ctrl_c_leaves_no_job_and_no_process(standalone, runtime):
 
 def test_a_killed_driver_leaves_no_process(standalone, runtime):
     others = standalone.applications()
-    running = driver(
-        standalone.master, "fit(Slow(sys.argv[1]), epochs=10_000, callbacks=[Tells()])", Path.cwd()
-    )
-    while read_line(running, 60) != "training":
-        pass
+    running = training(standalone)
     running.kill()
     finish(running, 30)
     assert wait_until(lambda: not processes(runtime, engine=True), 20)
