@@ -14,7 +14,10 @@ BENCH_WHEEL := .venv-bench/.stamp-wheel
 SPARK3 := .venv-spark3/.stamp-spark3
 DOCS := .venv-docs/.stamp-docs
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+UV := target/uv/bin/uv
+UV_INSTALL = $(UV) pip install --quiet --no-deps --compile-bytecode
+# As pip does: the certificates of the machine hold those of a company's proxy, uv's own do not.
+export UV_SYSTEM_CERTS := true
 # Tests wait for processes and deadlines more than they compute: files of them run beside each other.
 TEST_PROCESSES ?= 2
 
@@ -38,8 +41,8 @@ test: test-rust test-python ## run all tests
 test-rust: ## run the Rust tests and the examples in the Rust documentation
 	cargo test --workspace
 
-test-python: $(NATIVE) $(TORCH) ## run the Python tests, but for those on Spark and Ray
-	$(PY) -m pytest tests --ignore=tests/on_spark --ignore=tests/on_ray -n $(TEST_PROCESSES)
+test-python: $(NATIVE) $(TORCH) java ## run the Python tests, those on Spark and Ray among them
+	$(PY) -m pytest tests -n $(TEST_PROCESSES)
 
 test-spark: $(NATIVE) $(TORCH) java ## run the tests on a real Spark
 	$(PY) -m pytest tests/on_spark -n $(TEST_PROCESSES)
@@ -115,10 +118,10 @@ docs: $(DOCS) $(NATIVE) ## build the documentation into target/docs and target/d
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	@echo "target/docs/index.html and target/doc/"
 
-LOCK = target/uv/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+LOCK = $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-find-links --custom-compile-command "make lock" requirements/$(1).in -o requirements/$(1).lock
 
-lock: target/uv/bin/uv ## write requirements/*.lock anew from requirements/*.in
+lock: $(UV) ## write requirements/*.lock anew from requirements/*.in
 	$(call LOCK,torch) --excludes requirements/torch.exclude
 	$(call LOCK,dev) --excludes requirements/gpu.exclude --no-emit-package torch
 	$(call LOCK,bench) --excludes requirements/gpu.exclude --no-emit-package torch
@@ -135,37 +138,37 @@ define venv
 	@$(PYTHON) -c 'import sys; sys.exit("Grampus needs Python 3.10 or newer: call make PYTHON=/path/to/python3" if sys.version_info < (3, 10) else 0)'
 	@echo "making $(1) from $(2)"
 	@$(PYTHON) -m venv --clear $(1) || { echo "no virtual environment: install the venv module (python3-venv)" >&2; exit 1; }
-	@$(1)/bin/python $(PIP_INSTALL) --no-deps --require-hashes -r $(2)
+	@$(UV_INSTALL) --python $(1) --require-hashes -r $(2)
 endef
 
 # $(call torch,FOLDER): torch, as small as it can be had. Its own index has builds for CPUs, which only their version pins;
 # where it cannot be reached, it is PyPI's build with those CUDA libraries that `import torch` loads (4 GB).
 define torch
 	@echo "adding torch to $(1)"
-	@$(1)/bin/python $(PIP_INSTALL) --no-deps --retries 0 --timeout 5 \
+	@UV_HTTP_RETRIES=0 UV_HTTP_CONNECT_TIMEOUT=5 $(UV_INSTALL) --python $(1) \
 		--index-url https://download.pytorch.org/whl/cpu -r requirements/torch.in 2> /dev/null \
-	|| $(1)/bin/python $(PIP_INSTALL) --no-deps --require-hashes -r requirements/torch.lock
+	|| $(UV_INSTALL) --python $(1) --require-hashes -r requirements/torch.lock
 endef
 
-$(DEV): requirements/dev.lock
+$(DEV): requirements/dev.lock | $(UV)
 	$(call venv,.venv,$<)
 	@touch $@
 
-$(TORCH): requirements/torch.lock $(DEV)
+$(TORCH): requirements/torch.lock $(DEV) | $(UV)
 	$(call torch,.venv)
 	@touch $@
 
-$(BENCH): requirements/bench.lock requirements/torch.lock
+$(BENCH): requirements/bench.lock requirements/torch.lock | $(UV)
 	$(call venv,.venv-bench,$<)
 	$(call torch,.venv-bench)
 	@touch $@
 
-$(SPARK3): requirements/spark3.lock requirements/torch.lock
+$(SPARK3): requirements/spark3.lock requirements/torch.lock | $(UV)
 	$(call venv,.venv-spark3,$<)
 	$(call torch,.venv-spark3)
 	@touch $@
 
-$(DOCS): requirements/docs.lock
+$(DOCS): requirements/docs.lock | $(UV)
 	$(call venv,.venv-docs,$<)
 	@touch $@
 
@@ -177,12 +180,12 @@ $(NATIVE): $(DEV) $(RUST_SOURCES)
 $(BENCH_WHEEL): $(BENCH) $(DEV) $(RUST_SOURCES) $(PYTHON_SOURCES)
 	rm -rf target/wheels
 	.venv/bin/maturin build --release --quiet --out target/wheels
-	.venv-bench/bin/python $(PIP_INSTALL) --no-deps --force-reinstall target/wheels/*.whl
+	$(UV_INSTALL) --python .venv-bench --reinstall target/wheels/*.whl
 	@touch $@
 
 $(CARGO_FUZZ):
 	cargo install --locked --root target/tools cargo-fuzz@$(CARGO_FUZZ_VERSION)
 
-target/uv/bin/uv:
-	$(PYTHON) -m venv target/uv
-	target/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
+$(UV):
+	@$(PYTHON) -m venv target/uv || { echo "no virtual environment: install the venv module (python3-venv)" >&2; exit 1; }
+	@target/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)

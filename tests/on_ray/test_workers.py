@@ -1,6 +1,7 @@
 """Workers in actors of Ray, and rows of Ray Data."""
 
 import os
+import time
 
 import numpy as np
 import pandas as pd
@@ -66,10 +67,16 @@ def test_a_loss_changes_nothing(ray, tmp_path, undisturbed, levels):
     assert wait_until(lambda: free(ray) == 4, 10)
 
 
+def late_first(batch):
+    """Has the first block come last."""
+    time.sleep(1.0 * (0 in batch["id"]))
+    return batch
+
+
 def test_blocks_of_a_dataset_are_read_in_their_order(ray, tmp_path, undisturbed):
     gp.init(2, "ray", preload=["torch"])
     data = ray.data.from_arrow([table().slice(first, 30) for first in range(0, ROWS, 30)])
-    est = trained(data.map_batches(lambda batch: batch), Deadly(tmp_path), **COLUMNS)
+    est = trained(data.map_batches(late_first), Deadly(tmp_path), **COLUMNS)
     assert est.digest() == undisturbed
     shuffled = data.random_shuffle(seed=3)
     est = trained(shuffled, Deadly(tmp_path), order_by="id", **COLUMNS)

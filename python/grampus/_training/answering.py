@@ -76,7 +76,8 @@ class Answering:
 
     def answers(self, table: _native.Table) -> dict[str, Any]:
         """Arrays for the rows of a table, by the names of their columns: a pure function of these rows."""
-        data = Data(Rows(self._wanted, tables=[table]), self._at_once, given=True)
+        # With a window, nothing is kept: each row is copied once, into the batch that it is part of.
+        data = Data(Rows(self._wanted, window=1, tables=[table]), self._at_once, given=True)
         with (
             closing(self._framework.feed(data, self._lanes, self._spec, training=False)) as feed,
             self._model.evaluating(),

@@ -7,9 +7,8 @@ from typing import Any
 
 def materialized(dataset: Any) -> Any:
     """The data set with all blocks in the object store: in their order, not in that in which tasks end."""
-    import ray
-
-    options = ray.data.DataContext.get_current().execution_options
+    # A data set keeps the options that held when it was made.
+    options = dataset.context.execution_options
     before, options.preserve_order = options.preserve_order, True
     try:
         return dataset.materialize()

@@ -1,12 +1,13 @@
 //! Columns of numbers, one value behind the other, to a matrix, one row behind the other.
 
-use arrow::array::AsArray;
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     UInt8Type,
 };
 use bytes::Bytes;
+use num_traits::NumCast;
 
 use super::columns::{Columns, no_column};
 use super::output::{Column, Kind, Output};
@@ -93,12 +94,12 @@ struct Source<'a> {
 impl Source<'_> {
     fn matrix<T: ArrowPrimitiveType>(&mut self) -> Result<Matrix, DataError>
     where
-        T::Native: Send + 'static,
+        T::Native: NumCast + Send + 'static,
     {
         let kind = self.kind;
         let columns = &self.output.columns;
         if let [only] = columns.as_slice() {
-            let values = self.values(only)?;
+            let values = self.values(only, &self.rows.column(&only.name)?)?;
             let numbers = values.array.as_primitive::<T>().values();
             let mut room = Room::<T::Native>::of(numbers.len())?;
             room.numbers().copy_from_slice(numbers);
@@ -112,7 +113,15 @@ impl Source<'_> {
         let mut room = Room::<T::Native>::of(self.rows.rows() * width)?;
         let mut at = 0;
         for some in columns.chunks(TOGETHER) {
-            let values = some.iter().map(|column| self.values_beside(column));
+            let arrays = some.iter().map(|column| self.rows.column(&column.name));
+            let arrays: Vec<ArrayRef> = arrays.collect::<Result<_, _>>()?;
+            if let Some(doubles) = self.whole_doubles(some, &arrays) {
+                narrow(&doubles, room.numbers(), width, at);
+                at += doubles.len();
+                continue;
+            }
+            let values = some.iter().zip(&arrays);
+            let values = values.map(|(column, array)| self.values_beside(column, array));
             let values: Vec<Values> = values.collect::<Result<_, _>>()?;
             turn_over::<T>(&values, room.numbers(), width, at);
             at += values.iter().map(Values::width).sum::<usize>();
@@ -124,12 +133,24 @@ impl Source<'_> {
         })
     }
 
-    fn values(&mut self, column: &Column) -> Result<Values, DataError> {
-        let array = self.rows.column(&column.name)?;
+    /// The values of columns as they are, if all of them are doubles without gaps that are wanted with single precision: what most
+    /// tables hold and most models take. They need no cast of their own.
+    fn whole_doubles<'a>(&self, columns: &[Column], arrays: &'a [ArrayRef]) -> Option<Vec<&'a [f64]>> {
+        if self.kind != Kind::F32 || columns.iter().any(|column| column.step.is_some()) {
+            return None;
+        }
+        let whole = |array: &'a ArrayRef| {
+            let doubles = array.as_primitive_opt::<Float64Type>()?;
+            (doubles.null_count() == 0).then(|| &doubles.values()[..])
+        };
+        arrays.iter().map(whole).collect()
+    }
+
+    fn values(&mut self, column: &Column, array: &ArrayRef) -> Result<Values, DataError> {
         let here = self.place.clone().column(&column.name);
         let mut values = match &column.step {
-            Some(step) => step.apply(&array, self.kind, &here, self.bad)?,
-            None => numbers(&array, self.kind, &here, self.bad)?,
+            Some(step) => step.apply(array, self.kind, &here, self.bad)?,
+            None => numbers(array, self.kind, &here, self.bad)?,
         };
         if self.kind == Kind::Bool {
             values.array = cast(&values.array, &DataType::UInt8)?;
@@ -137,8 +158,8 @@ impl Source<'_> {
         Ok(values)
     }
 
-    fn values_beside(&mut self, column: &Column) -> Result<Values, DataError> {
-        let values = self.values(column)?;
+    fn values_beside(&mut self, column: &Column, array: &ArrayRef) -> Result<Values, DataError> {
+        let values = self.values(column, array)?;
         match values.width() == width_beside(column) && values.shape.len() <= 1 {
             true if values.shape.is_empty() || is_one_hot(column) => Ok(values),
             _ => Err(DataError::WrongValue {
@@ -160,6 +181,41 @@ fn width_beside(column: &Column) -> usize {
     match &column.step {
         Some(Step::OneHot { classes }) => classes.count(),
         _ => 1,
+    }
+}
+
+/// Puts columns of doubles side by side, rounded to single precision, as [`turn_over`] does.
+fn narrow<N: NumCast + Copy>(columns: &[&[f64]], out: &mut [N], width: usize, first: usize) {
+    for (tile, room) in out.chunks_mut(TILE * width.max(1)).enumerate() {
+        let start = tile * TILE;
+        match *columns {
+            // Together, they fill whole parts of a line in the cache.
+            [a, b, c, d, e, f, g, h] => {
+                let [a, b, c, d, e, f, g, h] = [a, b, c, d, e, f, g, h].map(|column| &column[start..]);
+                let halves = a.iter().zip(b).zip(c.iter().zip(d));
+                let halves = halves.zip(e.iter().zip(f).zip(g.iter().zip(h)));
+                for (row, ((ab, cd), (ef, gh))) in room.chunks_exact_mut(width).zip(halves) {
+                    let eight = [ab.0, ab.1, cd.0, cd.1, ef.0, ef.1, gh.0, gh.1];
+                    for (place, value) in row[first..first + TOGETHER].iter_mut().zip(eight) {
+                        put(place, *value);
+                    }
+                }
+            }
+            _ => {
+                for (at, column) in columns.iter().enumerate() {
+                    for (row, value) in room.chunks_exact_mut(width).zip(&column[start..]) {
+                        put(&mut row[first + at], *value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// To the kind that is wanted, which holds every double, if not to the last digit.
+fn put<N: NumCast>(place: &mut N, value: f64) {
+    if let Some(value) = N::from(value) {
+        *place = value;
     }
 }
 

@@ -148,8 +148,8 @@ fn images(
 mod tests {
     use super::*;
     use arrow::array::{
-        ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, ListArray,
-        RecordBatch, StringArray,
+        ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Float64Array, Int32Array, Int64Array,
+        ListArray, RecordBatch, StringArray,
     };
     use arrow::datatypes::{Float64Type, Int64Type};
     use proptest::prelude::*;
@@ -260,14 +260,32 @@ mod tests {
         assert!(found.bad[0].why.contains("column \"b\" is null"));
     }
 
+    #[test]
+    fn a_gap_among_many_doubles_is_named() {
+        let whole: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0, 3.0]));
+        let gap: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.0), None, Some(3.0)]));
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "9", "k"];
+        let columns = names.map(|name| (name, if name == "9" { gap.clone() } else { whole.clone() }));
+        let error = packed(&table(columns.to_vec()), &names, None).unwrap_err();
+        assert!(
+            error.to_string().contains("row 1, column \"9\" is null"),
+            "{error}"
+        );
+    }
+
     proptest! {
         #[test]
-        fn every_value_comes_to_its_place(rows in 0..600_usize, width in 2..5_usize) {
-            let column = |at: usize| (0..rows).map(|row| (row * width + at) as f64).collect::<Vec<f64>>();
+        fn every_value_comes_to_its_place(rows in 0..600_usize, width in 2..20_usize, single in 0..40_usize) {
+            let values = |at: usize| (0..rows).map(move |row| row * width + at);
+            let column = |at: usize| -> ArrayRef {
+                match at == single {
+                    // One that is no double has its neighbours go another way.
+                    true => Arc::new(values(at).map(|value| value as f32).collect::<Float32Array>()),
+                    false => Arc::new(values(at).map(|value| value as f64).collect::<Float64Array>()),
+                }
+            };
             let names: Vec<String> = (0..width).map(|at| at.to_string()).collect();
-            let columns = names.iter().enumerate().map(|(at, name)| {
-                (name.as_str(), Arc::new(Float64Array::from(column(at))) as ArrayRef)
-            });
+            let columns = names.iter().enumerate().map(|(at, name)| (name.as_str(), column(at)));
             let table = RecordBatch::try_from_iter(columns).unwrap();
             let found = pack(&table, &[Output::new(names.clone(), None)], &here(), false).unwrap();
             let wanted: Vec<f32> = (0..rows * width).map(|number| number as f32).collect();

@@ -1,7 +1,8 @@
 //! Pictures in another size.
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{U8, U8x3};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 
 use super::view::View;
 use super::{ImageError, Limits, Picture};
@@ -48,18 +49,22 @@ impl Resizer {
     }
 
     fn fill_target(&mut self, picture: &Picture) -> Result<(), String> {
-        let kind = match picture.channels {
-            1 => PixelType::U8,
-            _ => PixelType::U8x3,
-        };
+        match picture.channels {
+            1 => self.fill::<U8>(picture),
+            _ => self.fill::<U8x3>(picture),
+        }
+    }
+
+    /// With the type of pixels named: where it is looked up, the code of all thirteen kinds is compiled.
+    fn fill<P: PixelTrait>(&mut self, picture: &Picture) -> Result<(), String> {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-        let source = ImageRef::new(picture.width, picture.height, &picture.pixels, kind)
+        let source = TypedImageRef::<P>::from_buffer(picture.width, picture.height, &picture.pixels)
             .map_err(|error| error.to_string())?;
         let (width, height) = (self.target.width, self.target.height);
-        let mut target = Image::from_slice_u8(width, height, &mut self.target.pixels, kind)
+        let mut target = TypedImage::<P>::from_buffer(width, height, &mut self.target.pixels)
             .map_err(|error| error.to_string())?;
         self.engine
-            .resize(&source, &mut target, &options)
+            .resize_typed(&source, &mut target, &options)
             .map_err(|error| error.to_string())
     }
 }
