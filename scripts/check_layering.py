@@ -23,6 +23,7 @@ LAYERS = {
     "grampus-net": 1,
     "grampus-collective": 2,
     "grampus-data": 2,
+    "grampus-native": 2,
     "grampus-cluster": 2,
     "grampus-train": 3,
     "grampus": 4,

@@ -32,7 +32,7 @@ from grampus.errors import (
 from grampus.session import init, run, stop
 
 if TYPE_CHECKING:
-    from grampus import callbacks, columns, images, metrics, shards, triggers
+    from grampus import callbacks, columns, images, metrics, models, nn, optim, shards, triggers
     from grampus._training.lanes import lane
     from grampus.checkpoint import Checkpoint
     from grampus.estimator import Estimator
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
 
 # Imported when they are asked for: whoever only starts workers does not wait for them, in any process.
-_MODULES = ("callbacks", "columns", "images", "metrics", "shards", "triggers")
+_MODULES = ("callbacks", "columns", "images", "metrics", "models", "nn", "optim", "shards", "triggers")
 _HOMES = {
     "Checkpoint": "checkpoint",
     "Estimator": "estimator",
@@ -92,6 +92,9 @@ __all__ = [
     "local_rank",
     "local_world_size",
     "metrics",
+    "models",
+    "nn",
+    "optim",
     "rank",
     "read_csv",
     "read_images",

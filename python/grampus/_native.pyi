@@ -43,6 +43,7 @@ __all__ = [
     "Lobby",
     "Metric",
     "MetricState",
+    "NativeModel",
     "News",
     "Numbers",
     "Order",
@@ -59,6 +60,7 @@ __all__ = [
     "check_buffers",
     "command_line",
     "decode_images",
+    "describe_network",
     "enter",
     "find_files",
     "fit",
@@ -70,6 +72,7 @@ __all__ = [
     "lane_seed",
     "lanes_by",
     "lanes_of",
+    "loss_weight",
     "prepare_supervisor",
     "read_checkpoint",
     "read_csv",
@@ -78,6 +81,7 @@ __all__ = [
     "read_parquet",
     "read_tensors",
     "rows_of",
+    "scheduled_rate",
     "serve_tunnel",
     "spent",
     "supervise",
@@ -359,6 +363,43 @@ class MetricState:
     # A curve is given as the bytes of its floats, by name.
     def value(self) -> float | dict[str, bytes]: ...
 
+# Bytes and shape of an array, the axis of the rows first.
+_Array = tuple[bytes, list[int]]
+
+@final
+class NativeModel:
+    def __new__(
+        cls,
+        model: str,
+        seed: int,
+        threads: int,
+        double: bool,
+        loss: str | None = None,
+        optimizer: str | None = None,
+        clipping: tuple[float | None, float | None, float | None] = ...,
+    ) -> NativeModel: ...
+    def weights(self) -> list[tuple[str, _Array]]: ...
+    def set_weights(self, weights: list[tuple[str, _Buffer]]) -> None: ...
+    def state(self) -> tuple[int, list[tuple[str, bytes]]]: ...
+    def set_state(self, steps: int, slots: list[tuple[str, bytes]]) -> None: ...
+    # Codes of types and numbers of elements, in the order in which gradients become ready.
+    def parameters(self) -> list[tuple[int, int]]: ...
+    def predict(self, inputs: list[_Buffer], rows: int) -> list[_Array]: ...
+    def evaluate(self, inputs: list[_Buffer], target: _Buffer, rows: int) -> tuple[float, list[_Array]]: ...
+    def last_outputs(self, inputs: list[_Buffer], rows: int) -> list[_Array]: ...
+    def buffers(self) -> bytes: ...
+    def set_buffers(self, kept: bytes) -> None: ...
+    def train(
+        self,
+        gradients: Gradients,
+        index: int,
+        batch: tuple[list[_Buffer], _Buffer, int],
+        share: float,
+        seed: int,
+    ) -> float: ...
+    def update(self, gradients: Gradients, rate: float) -> None: ...
+    def first_not_finite(self) -> tuple[str, str] | None: ...
+
 @final
 class Payload:
     def __new__(cls, parts: list[bytes], descriptor: int | None = None, length: int = 0) -> Payload: ...
@@ -544,3 +585,7 @@ class Supervisor:
     def adopt(self, pid: int) -> None: ...
     def give_up_fork(self, why: str) -> None: ...
     def abandon(self) -> None: ...
+
+def describe_network(model: str, shapes: list[list[int]]) -> str: ...
+def loss_weight(loss: str, target: _Buffer, rows: int) -> float: ...
+def scheduled_rate(schedule: str, base: float, step: int, epoch: int) -> float: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import inspect
 import os
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import _native, frames, session
 from grampus._figures import count
-from grampus._preload import with_companions
+from grampus._params import Params
+from grampus._preload import WORTH, with_companions
 from grampus._training import answering, recovery, saved, worker, written
 from grampus._training import audit as ledger
 from grampus._training.claim import claimed
@@ -61,7 +61,7 @@ _START: dict[str, Any] = {
 }
 
 
-class Estimator:
+class Estimator(Params):
     """A single-node model on many workers. Make one with `Estimator.from_torch`.
 
     The driver keeps the weights between calls; workers stay warm.
@@ -160,6 +160,45 @@ class Estimator:
         """
         given = {name: value for name, value in locals().items() if name != "cls"}
         return cls(framework="torch", **given)
+
+    @classmethod
+    def from_native(
+        cls,
+        *,
+        model: Any,
+        loss: Any = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        config: dict[str, Any] | None = None,
+        dtype: str = "float32",
+        **others: Any,
+    ) -> Estimator:
+        """An Estimator of a model of Grampus's own engine, in Rust: it needs no other framework.
+
+        Args:
+            model: a `gp.nn.Sequential` or `gp.nn.Model`, or a function `f(config)` that returns one.
+            loss: of `gp.nn`, such as `gp.nn.MSE()`.
+            optimizer: of `gp.optim`, such as `gp.optim.Adam(lr=0.01)`.
+            scheduler: of `gp.optim`, such as `gp.optim.Cosine(1000)`.
+            config: passed to functions that make models and data.
+            dtype: "float32" or "float64".
+            others: metrics, workers, model_dir, seed, lanes, threads_per_lane as for `from_torch`.
+
+        >>> import grampus as gp
+        >>> model = gp.nn.Sequential().add(gp.nn.Linear(2, 2))
+        >>> est = gp.Estimator.from_native(model=model, loss=gp.nn.MSE(), optimizer=gp.optim.Adam(lr=0.01))
+        """
+        if dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype must be 'float32' or 'float64', it is {dtype!r}")
+        config = {**(config or {}), "dtype": dtype}
+        given = {
+            "model": model,
+            "loss": loss,
+            "optimizer": optimizer,
+            "scheduler": scheduler,
+            "config": config,
+        }
+        return cls(framework="native", **given, **others)
 
     def fit(
         self,
@@ -449,37 +488,6 @@ class Estimator:
             raise ValueError(f"clip_norm must be above 0, it is {clip_norm}")
         self._clipping = Clipping(norm=float(clip_norm))
 
-    # What scikit-learn asks of an estimator
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - scikit-learn passes it
-        """What this was made with."""
-        return dict(self._params)
-
-    def set_params(self, **params: Any) -> Estimator:
-        """Change what this was made with. What was trained is kept."""
-        unknown = sorted(params.keys() - self._params.keys())
-        if unknown:
-            known = ", ".join(sorted(self._params))
-            raise ValueError(f"there is no parameter {unknown[0]!r}: there are {known}")
-        before, self._params = self._params, {**self._params, **params}
-        try:
-            self._check()
-        except (TypeError, ValueError):
-            self._params = before
-            raise
-        self._layout = None
-        return self
-
-    def __sklearn_clone__(self) -> Estimator:
-        """An untrained one, made with the same; what holds parts of a module is copied together with it."""
-        return type(self)(**copy.deepcopy(self._params))
-
-    def score(self, data: Any, batch_size: int | None = DEFAULT_BATCH_SIZE) -> float:
-        """The first metric over all rows, or the negative loss where there is none: more is better."""
-        found = self.evaluate(data, batch_size)
-        names = [name for name in found if name not in ("loss", "num_samples")]
-        return float(found[names[0]]) if names else -float(found["loss"])
-
     # Workers
 
     def shutdown(self) -> None:
@@ -509,7 +517,8 @@ class Estimator:
         asked = self._params["workers"]
         cluster = session._session.own()
         if cluster is None or not cluster.is_running():
-            cluster = session.init(asked, preload=with_companions(["numpy", self._params["framework"]]))
+            heavy = [self._params["framework"]] if self._params["framework"] in WORTH else []
+            cluster = session.init(asked, preload=with_companions(["numpy", *heavy]))
             self._started = cluster
         if asked is not None and asked > cluster.workers:
             raise ValueError(

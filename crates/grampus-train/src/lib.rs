@@ -6,6 +6,7 @@ pub mod fit;
 pub mod gradients;
 pub mod ledger;
 pub mod metrics;
+pub mod native;
 pub mod plan;
 pub mod trigger;
 pub mod whereabouts;

@@ -97,7 +97,7 @@ impl Gradients {
 }
 
 impl Gradients {
-    fn get(&self) -> MutexGuard<'_, grampus_train::gradients::Gradients> {
+    pub(super) fn get(&self) -> MutexGuard<'_, grampus_train::gradients::Gradients> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

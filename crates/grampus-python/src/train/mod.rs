@@ -7,6 +7,7 @@ mod events;
 mod fit;
 mod gradients;
 mod metrics;
+mod native;
 mod plan;
 mod trigger;
 
@@ -17,6 +18,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fit::register(module)?;
     gradients::register(module)?;
     metrics::register(module)?;
+    native::register(module)?;
     plan::register(module)?;
     trigger::register(module)?;
     Ok(())

@@ -1,0 +1,501 @@
+//! Native models for Python.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use grampus_collective::{CollectiveError, Element};
+use grampus_native::optim::Optimizer;
+use grampus_native::schedule::Schedule;
+use grampus_native::{Loss, Model, NativeError, Network, Real, Rows, Shape};
+use grampus_train::native::{Bounds, Judging, LaneRows, LearnError, Learner, row_shape};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde::de::DeserializeOwned;
+
+use super::gradients::Gradients;
+use crate::collective::{Buffer, Use, raise};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NativeModel>()?;
+    module.add_function(wrap_pyfunction!(describe_network, module)?)?;
+    module.add_function(wrap_pyfunction!(loss_weight, module)?)?;
+    module.add_function(wrap_pyfunction!(scheduled_rate, module)?)
+}
+
+/// A table of the layers of a model, for rows of these shapes.
+#[pyfunction]
+fn describe_network(py: Python<'_>, model: &str, shapes: Vec<Vec<usize>>) -> PyResult<String> {
+    let shapes: Vec<Shape> = shapes.into_iter().map(Shape::from).collect();
+    let model = Model::from_json(model).map_err(|error| wrong(py, &error))?;
+    model.summary(&shapes).map_err(|error| wrong(py, &error))
+}
+
+/// What some targets count for in the mean over more of them, by this loss.
+#[pyfunction]
+fn loss_weight(loss: &str, target: &Bound<'_, PyAny>, rows: usize) -> PyResult<f64> {
+    let loss: Loss = parsed(loss)?;
+    let target = Buffer::of(target, Use::Read)?;
+    let values = numbers::<f64>(&target).map_err(PyTypeError::new_err)?;
+    Ok(loss.weight(values, rows))
+}
+
+/// The learning rate at a step of an epoch, both counted over the whole run.
+#[pyfunction]
+fn scheduled_rate(schedule: &str, base: f64, step: u64, epoch: u64) -> PyResult<f64> {
+    let schedule: Schedule = parsed(schedule)?;
+    Ok(schedule.rate(base, step, epoch))
+}
+
+/// What a model is for.
+enum Role<T> {
+    Answers(Box<Network<T>>),
+    Judges(Box<Judging<T>>),
+    Learns(Box<Learner<T>>),
+}
+
+enum Kept {
+    Single(Role<f32>),
+    Double(Role<f64>),
+}
+
+/// Does the same with numbers of either precision.
+macro_rules! with {
+    ($kept:expr, $role:ident => $body:expr) => {
+        match &mut *$kept {
+            Kept::Single($role) => $body,
+            Kept::Double($role) => $body,
+        }
+    };
+}
+
+/// Bytes and shape of an array, the axis of the rows first.
+type Array = (Py<PyBytes>, Vec<usize>);
+
+/// Bytes of what an optimizer remembers, by name.
+type Slots = Vec<(String, Py<PyBytes>)>;
+
+/// A native model: its weights, and for training its loss and its optimizer.
+#[pyclass(module = "grampus._native", frozen)]
+pub(crate) struct NativeModel(Mutex<Kept>);
+
+#[pymethods]
+impl NativeModel {
+    /// `model`, `loss` and `optimizer` are JSON; without a loss it only answers, without an optimizer it only judges. `clipping`
+    /// is the least and the most of each gradient, and their norm.
+    #[new]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a setting with a name in Python"
+    )]
+    #[pyo3(signature = (model, seed, threads, double, loss=None, optimizer=None, clipping=(None, None, None)))]
+    fn new(
+        py: Python<'_>,
+        model: &str,
+        seed: u64,
+        threads: usize,
+        double: bool,
+        loss: Option<&str>,
+        optimizer: Option<&str>,
+        clipping: (Option<f64>, Option<f64>, Option<f64>),
+    ) -> PyResult<Self> {
+        let model = Model::from_json(model).map_err(|error| wrong(py, &error))?;
+        let loss: Option<Loss> = loss.map(parsed).transpose()?;
+        let optimizer: Option<Optimizer> = optimizer.map(parsed).transpose()?;
+        let bounds = Bounds {
+            values: clipping.0.zip(clipping.1),
+            norm: clipping.2,
+        };
+        let kept = match double {
+            false => Role::new(&model, seed, threads, loss, optimizer, bounds).map(Kept::Single),
+            true => Role::new(&model, seed, threads, loss, optimizer, bounds).map(Kept::Double),
+        };
+        kept.map(|kept| Self(Mutex::new(kept)))
+            .map_err(|error| wrong(py, &error))
+    }
+
+    /// Name and array of every parameter and buffer, in the order of the layers.
+    fn weights(&self, py: Python<'_>) -> Vec<(String, Array)> {
+        with!(self.get(), role => role.weights(py))
+    }
+
+    /// Takes weights; all must be there, and no others.
+    fn set_weights(&self, py: Python<'_>, weights: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<()> {
+        let weights: PyResult<Vec<(String, Buffer)>> = weights
+            .into_iter()
+            .map(|(name, array)| Ok((name, Buffer::of(&array, Use::Read)?)))
+            .collect();
+        with!(self.get(), role => role.set_weights(py, &weights?))
+    }
+
+    /// What the optimizer remembers: how many steps there were, and arrays by name.
+    fn state(&self, py: Python<'_>) -> PyResult<(u64, Slots)> {
+        with!(self.get(), role => {
+            let state = &role.learner()?.state;
+            let slots = state.slots().iter();
+            let slots = slots.map(|(name, values)| ((*name).to_owned(), PyBytes::new(py, bytes(values)).unbind()));
+            Ok((state.steps(), slots.collect()))
+        })
+    }
+
+    /// Goes on with what an optimizer remembered.
+    fn set_state(&self, steps: u64, slots: Vec<(String, Bound<'_, PyBytes>)>) -> PyResult<()> {
+        with!(self.get(), role => role.set_state(steps, &slots))
+    }
+
+    /// How many numbers all parameters are, with those between them.
+    fn parameters(&self) -> Vec<(u8, usize)> {
+        with!(self.get(), role => role.parameters())
+    }
+
+    /// The outputs for some rows.
+    fn predict(&self, py: Python<'_>, inputs: Vec<Bound<'_, PyAny>>, rows: usize) -> PyResult<Vec<Array>> {
+        let inputs = buffers(inputs)?;
+        with!(self.get(), role => role.predict(py, &inputs, rows))
+    }
+
+    /// The loss of some rows, and the outputs for them.
+    fn evaluate(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Bound<'_, PyAny>>,
+        target: Bound<'_, PyAny>,
+        rows: usize,
+    ) -> PyResult<(f64, Vec<Array>)> {
+        let (inputs, target) = (buffers(inputs)?, Buffer::of(&target, Use::Read)?);
+        with!(self.get(), role => role.evaluate(py, &inputs, &target, rows))
+    }
+
+    /// The outputs of the last pass, which had these inputs.
+    fn last_outputs(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Bound<'_, PyAny>>,
+        rows: usize,
+    ) -> PyResult<Vec<Array>> {
+        let inputs = buffers(inputs)?;
+        with!(self.get(), role => role.last_outputs(py, &inputs, rows))
+    }
+
+    /// What layers keep beside their parameters, as bytes.
+    fn buffers<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        with!(self.get(), role => PyBytes::new(py, bytes(role.network().buffers())))
+    }
+
+    /// Takes what layers had kept.
+    fn set_buffers(&self, kept: &[u8]) -> PyResult<()> {
+        with!(self.get(), role => filled(role.network().buffers_mut(), kept, "what layers keep"))
+    }
+
+    /// Forward and backward of the rows of one of this worker's lanes; says the loss.
+    fn train(
+        &self,
+        py: Python<'_>,
+        gradients: &Gradients,
+        index: usize,
+        batch: (Vec<Bound<'_, PyAny>>, Bound<'_, PyAny>, usize),
+        share: f64,
+        seed: u64,
+    ) -> PyResult<f64> {
+        let (inputs, target, rows) = (buffers(batch.0)?, Buffer::of(&batch.1, Use::Read)?, batch.2);
+        let trained = py.detach(|| {
+            let mut gradients = gradients.get();
+            with!(self.get(), role => role.train(&mut gradients, index, (&inputs, &target, rows), share, seed))
+        });
+        trained.map_err(|failed| failed.raised(py))
+    }
+
+    /// Applies the sum of all lanes, with this learning rate.
+    fn update(&self, py: Python<'_>, gradients: &Gradients, rate: f64) -> PyResult<()> {
+        let updated = py.detach(|| {
+            let gradients = gradients.get();
+            with!(self.get(), role => match role {
+                Role::Learns(learner) => learner.update(&gradients, rate).map_err(Failed::Learning),
+                _ => Err(Failed::NotLearning),
+            })
+        });
+        updated.map_err(|failed| failed.raised(py))
+    }
+
+    /// The first layer of the last pass whose output is not finite.
+    fn first_not_finite(&self) -> Option<(String, String)> {
+        with!(self.get(), role => role.network().first_not_finite())
+    }
+}
+
+impl NativeModel {
+    fn get(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a step could not be done.
+enum Failed {
+    NotLearning,
+    Array(String),
+    Learning(LearnError),
+}
+
+impl Failed {
+    fn raised(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::NotLearning => not_learning(),
+            Self::Array(reason) => PyTypeError::new_err(reason),
+            Self::Learning(LearnError::Model(error)) => wrong(py, &error),
+            Self::Learning(LearnError::Collective(error)) => raise(py, &error),
+            Self::Learning(other) => raise(py, &CollectiveError::Argument(other.to_string())),
+        }
+    }
+}
+
+fn not_learning() -> PyErr {
+    PyValueError::new_err("this model was made without a loss or an optimizer")
+}
+
+/// What is wrong, for Python; a row has its number beside the text.
+fn wrong(py: Python<'_>, error: &NativeError) -> PyErr {
+    let raised = PyValueError::new_err(error.to_string());
+    if let NativeError::Row { row, .. } = error {
+        // An exception that takes no attributes still says it in words.
+        let _ = raised.value(py).setattr("row", row);
+    }
+    raised
+}
+
+fn parsed<T: DeserializeOwned>(text: &str) -> PyResult<T> {
+    serde_json::from_str(text).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn buffers(arrays: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Buffer>> {
+    arrays.iter().map(|array| Buffer::of(array, Use::Read)).collect()
+}
+
+fn bytes<T: Real>(values: &[T]) -> &[u8] {
+    // SAFETY: numbers are plain bytes, and as many of them.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// Numbers from the bytes that they were.
+fn filled<T: Real>(values: &mut [T], saved: &[u8], name: &str) -> PyResult<()> {
+    if saved.len() != size_of_val(values) {
+        return Err(PyValueError::new_err(format!(
+            "{name}: what was saved is of another model"
+        )));
+    }
+    // SAFETY: as many bytes, any of which make numbers.
+    unsafe { std::ptr::copy_nonoverlapping(saved.as_ptr(), values.as_mut_ptr().cast(), saved.len()) };
+    Ok(())
+}
+
+/// The numbers of an array, which must be of the model's precision.
+fn numbers<T: Real + Element>(array: &Buffer) -> Result<&[T], String> {
+    let bytes = array.bytes();
+    if array.dtype != T::DTYPE {
+        return Err(format!(
+            "an array of {:?} came, and the model computes with {:?}",
+            array.dtype,
+            T::DTYPE
+        ));
+    }
+    if !bytes.as_ptr().cast::<T>().is_aligned() {
+        return Err("an array that is not aligned came: copy it".into());
+    }
+    // SAFETY: the array has so many numbers of this type, and is aligned for them.
+    Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), array.count) })
+}
+
+impl<T: Real + Element> Role<T> {
+    fn new(
+        model: &Model,
+        seed: u64,
+        threads: usize,
+        loss: Option<Loss>,
+        optimizer: Option<Optimizer>,
+        bounds: Bounds,
+    ) -> Result<Self, NativeError> {
+        let network = Network::new(model, seed, threads)?;
+        let Some(loss) = loss else {
+            return Ok(Self::Answers(Box::new(network)));
+        };
+        let judging = Judging::new(network, loss)?;
+        match optimizer {
+            None => Ok(Self::Judges(Box::new(judging))),
+            Some(optimizer) => Ok(Self::Learns(Box::new(Learner::new(judging, optimizer, bounds)?))),
+        }
+    }
+
+    fn network(&mut self) -> &mut Network<T> {
+        match self {
+            Self::Answers(network) => network,
+            Self::Judges(judging) => &mut judging.network,
+            Self::Learns(learner) => &mut learner.judging.network,
+        }
+    }
+
+    fn judging(&mut self) -> PyResult<&mut Judging<T>> {
+        match self {
+            Self::Answers(_) => Err(not_learning()),
+            Self::Judges(judging) => Ok(judging),
+            Self::Learns(learner) => Ok(&mut learner.judging),
+        }
+    }
+
+    fn learner(&mut self) -> PyResult<&mut Learner<T>> {
+        match self {
+            Self::Learns(learner) => Ok(learner),
+            _ => Err(not_learning()),
+        }
+    }
+
+    fn parameters(&mut self) -> Vec<(u8, usize)> {
+        let places = self.network().parameter_places().iter();
+        places
+            .map(|placed| (T::DTYPE as u8, placed.place.len()))
+            .collect()
+    }
+
+    fn weights(&mut self, py: Python<'_>) -> Vec<(String, Array)> {
+        let network = self.network();
+        let told = network.tensors();
+        told.map(|(name, shape, values)| {
+            (
+                name.to_owned(),
+                (PyBytes::new(py, bytes(values)).unbind(), shape.to_vec()),
+            )
+        })
+        .collect()
+    }
+
+    fn set_weights(&mut self, py: Python<'_>, weights: &[(String, Buffer)]) -> PyResult<()> {
+        let mut given = Vec::with_capacity(weights.len());
+        for (name, array) in weights {
+            given.push((
+                name.as_str(),
+                &array.shape[..],
+                numbers::<T>(array).map_err(PyTypeError::new_err)?,
+            ));
+        }
+        self.network().load(&given).map_err(|error| wrong(py, &error))
+    }
+
+    fn set_state(&mut self, steps: u64, slots: &[(String, Bound<'_, PyBytes>)]) -> PyResult<()> {
+        let state = &mut self.learner()?.state;
+        let names: Vec<&str> = slots.iter().map(|(name, _)| name.as_str()).collect();
+        if !state
+            .slots()
+            .iter()
+            .map(|(name, _)| *name)
+            .eq(names.iter().copied())
+        {
+            let own: Vec<&str> = state.slots().iter().map(|(name, _)| *name).collect();
+            return Err(PyValueError::new_err(format!(
+                "the saved optimizer remembers {}, this one {}: build it as the saved one was",
+                listed(&names),
+                listed(&own)
+            )));
+        }
+        for ((name, values), (_, saved)) in state.slots_mut().zip(slots) {
+            filled(values, saved.as_bytes(), name)?;
+        }
+        state.set_steps(steps);
+        Ok(())
+    }
+
+    fn predict(&mut self, py: Python<'_>, inputs: &[Buffer], rows: usize) -> PyResult<Vec<Array>> {
+        let shapes: Vec<Shape> = inputs.iter().map(|input| row_shape(&input.shape)).collect();
+        let inputs = rows_of::<T>(inputs, &shapes).map_err(PyTypeError::new_err)?;
+        let network = self.network();
+        let done = py.detach(|| network.forward(&inputs, rows, false, 0));
+        done.map_err(|error| wrong(py, &error))?;
+        Ok(outputs(py, network, &inputs, rows))
+    }
+
+    fn evaluate(
+        &mut self,
+        py: Python<'_>,
+        inputs: &[Buffer],
+        target: &Buffer,
+        rows: usize,
+    ) -> PyResult<(f64, Vec<Array>)> {
+        let shapes: Vec<Shape> = inputs.iter().map(|input| row_shape(&input.shape)).collect();
+        let inputs = rows_of::<T>(inputs, &shapes).map_err(PyTypeError::new_err)?;
+        let shape = row_shape(&target.shape);
+        let values = numbers::<T>(target).map_err(PyTypeError::new_err)?;
+        let lane = LaneRows {
+            inputs: &inputs,
+            target: Rows {
+                values,
+                shape: &shape,
+            },
+            rows,
+        };
+        let judging = self.judging()?;
+        let loss = py
+            .detach(|| judging.judge(lane, false, 1.0, 0))
+            .map_err(|error| wrong(py, &error))?;
+        Ok((loss, outputs(py, &judging.network, &inputs, rows)))
+    }
+
+    fn last_outputs(&mut self, py: Python<'_>, inputs: &[Buffer], rows: usize) -> PyResult<Vec<Array>> {
+        let shapes: Vec<Shape> = inputs.iter().map(|input| row_shape(&input.shape)).collect();
+        let inputs = rows_of::<T>(inputs, &shapes).map_err(PyTypeError::new_err)?;
+        Ok(outputs(py, self.network(), &inputs, rows))
+    }
+
+    fn train(
+        &mut self,
+        gradients: &mut grampus_train::gradients::Gradients,
+        index: usize,
+        (inputs, target, rows): (&[Buffer], &Buffer, usize),
+        share: f64,
+        seed: u64,
+    ) -> Result<f64, Failed> {
+        let Self::Learns(learner) = self else {
+            return Err(Failed::NotLearning);
+        };
+        let shapes: Vec<Shape> = inputs.iter().map(|input| row_shape(&input.shape)).collect();
+        let inputs = rows_of::<T>(inputs, &shapes).map_err(Failed::Array)?;
+        let shape = row_shape(&target.shape);
+        let values = numbers::<T>(target).map_err(Failed::Array)?;
+        let lane = LaneRows {
+            inputs: &inputs,
+            target: Rows {
+                values,
+                shape: &shape,
+            },
+            rows,
+        };
+        learner
+            .train(gradients, index, lane, share, seed)
+            .map_err(Failed::Learning)
+    }
+}
+
+fn rows_of<'a, T: Real + Element>(
+    arrays: &'a [Buffer],
+    shapes: &'a [Shape],
+) -> Result<Vec<Rows<'a, T>>, String> {
+    let both = arrays.iter().zip(shapes);
+    both.map(|(array, shape)| {
+        Ok(Rows {
+            values: numbers(array)?,
+            shape,
+        })
+    })
+    .collect()
+}
+
+fn outputs<T: Real>(py: Python<'_>, network: &Network<T>, inputs: &[Rows<'_, T>], rows: usize) -> Vec<Array> {
+    let all = (0..).map_while(|place| network.output(inputs, place));
+    all.map(|(values, shape)| {
+        let axes = [&[rows], shape.axes()].concat();
+        (PyBytes::new(py, bytes(values)).unbind(), axes)
+    })
+    .collect()
+}
+
+fn listed(names: &[&str]) -> String {
+    match names.is_empty() {
+        true => "nothing".into(),
+        false => names.join(", "),
+    }
+}

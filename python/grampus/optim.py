@@ -1,0 +1,245 @@
+"""Optimizers and schedules of Grampus's own engine, for `gp.Estimator.from_native`.
+
+Settings and defaults are those of torch.optim, and results equal to rounding.
+
+>>> import grampus as gp
+>>> gp.optim.SGD(lr=0.1, momentum=0.9).description()["kind"]
+'Sgd'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How weights follow from gradients."""
+
+    kind: ClassVar[str] = ""
+    lr: float
+
+    def description(self) -> dict[str, Any]:
+        """As the engine reads it."""
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
+        }
+        return {"kind": self.kind, **plain}
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Steps along the gradient."""
+
+    lr: float = 1e-3
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    kind: ClassVar[str] = "Sgd"
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Steps by the mean of gradients over that of their squares."""
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    amsgrad: bool = False
+    kind: ClassVar[str] = "Adam"
+
+
+@dataclass(frozen=True)
+class AdamW(Optimizer):
+    """Adam whose decay does not go through the means."""
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    amsgrad: bool = False
+    kind: ClassVar[str] = "AdamW"
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """Smaller steps for what has had large gradients."""
+
+    lr: float = 1e-2
+    lr_decay: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    eps: float = 1e-10
+    kind: ClassVar[str] = "Adagrad"
+
+
+@dataclass(frozen=True)
+class Adadelta(Optimizer):
+    """Steps as large as those before, by what gradients are now."""
+
+    lr: float = 1.0
+    rho: float = 0.9
+    eps: float = 1e-6
+    weight_decay: float = 0.0
+    kind: ClassVar[str] = "Adadelta"
+
+
+@dataclass(frozen=True)
+class Adamax(Optimizer):
+    """Adam by the greatest gradient."""
+
+    lr: float = 2e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    kind: ClassVar[str] = "Adamax"
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """Steps by gradients over the mean of their squares."""
+
+    lr: float = 1e-2
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+    kind: ClassVar[str] = "RmsProp"
+
+
+@dataclass(frozen=True)
+class Ftrl(Optimizer):
+    """Follows the leader, regularized: for sparse linear models."""
+
+    lr: float = 1e-3
+    learning_rate_power: float = -0.5
+    initial_accumulator_value: float = 0.1
+    l1: float = 0.0
+    l2: float = 0.0
+    kind: ClassVar[str] = "Ftrl"
+
+
+@dataclass(frozen=True)
+class LAMB(Optimizer):
+    """Adam for large batches: each tensor goes as far as it is long."""
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.0
+    kind: ClassVar[str] = "Lamb"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate as a function of the step; `PerEpoch` makes it one of the epoch."""
+
+    kind: ClassVar[str] = ""
+
+    def description(self) -> dict[str, Any]:
+        """As the engine reads it."""
+        plain = {
+            name: value.description() if isinstance(value, Schedule) else value
+            for name, value in vars(self).items()
+        }
+        return {"kind": self.kind, **plain}
+
+
+@dataclass(frozen=True)
+class Decay(Schedule):
+    """`lr / (1 + decay * step)`."""
+
+    decay: float = 0.0
+    kind: ClassVar[str] = "Default"
+
+
+@dataclass(frozen=True)
+class Poly(Schedule):
+    """`lr * (1 - step / max_iteration) ** power`."""
+
+    power: float
+    max_iteration: int
+    kind: ClassVar[str] = "Poly"
+
+
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """`lr * decay_rate ** (step / decay_step)`."""
+
+    decay_step: int
+    decay_rate: float
+    stair_case: bool = False
+    kind: ClassVar[str] = "Exponential"
+
+
+@dataclass(frozen=True)
+class Step(Schedule):
+    """Multiplied with `gamma` every `step_size` steps."""
+
+    step_size: int
+    gamma: float
+    kind: ClassVar[str] = "Step"
+
+
+@dataclass(frozen=True)
+class MultiStep(Schedule):
+    """Multiplied with `gamma` at each of some steps."""
+
+    step_sizes: Sequence[int]
+    gamma: float
+    kind: ClassVar[str] = "MultiStep"
+
+    def description(self) -> dict[str, Any]:
+        """As the engine reads it."""
+        return {"kind": self.kind, "step_sizes": list(self.step_sizes), "gamma": self.gamma}
+
+
+@dataclass(frozen=True)
+class Increase(Schedule):
+    """`lr + delta * step`: Orca's `Warmup`."""
+
+    delta: float
+    kind: ClassVar[str] = "Increase"
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """Half a wave of a cosine down to `floor`, in `total` steps."""
+
+    total: int
+    floor: float = 0.0
+    kind: ClassVar[str] = "Cosine"
+
+
+@dataclass(frozen=True)
+class OneCycle(Schedule):
+    """Up to `max_lr` and down again, once in a run."""
+
+    max_lr: float
+    total_steps: int
+    pct_start: float = 0.3
+    div_factor: float = 25.0
+    final_div_factor: float = 1e4
+    kind: ClassVar[str] = "OneCycle"
+
+
+@dataclass(frozen=True)
+class WarmUp(Schedule):
+    """Grows in a line for `steps` steps, then goes on with another."""
+
+    steps: int
+    then: Schedule
+    kind: ClassVar[str] = "WarmUp"
+
+
+@dataclass(frozen=True)
+class PerEpoch(Schedule):
+    """Another schedule that counts epochs where it says steps."""
+
+    of: Schedule
+    kind: ClassVar[str] = "PerEpoch"
