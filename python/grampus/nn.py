@@ -3,11 +3,11 @@
 >>> import grampus as gp
 >>> model = gp.nn.Sequential().add(gp.nn.Linear(4, 8)).add(gp.nn.ReLU()).add(gp.nn.Linear(8, 2))
 >>> print(model.summary([4]))
-layer   kind          output  parameters
-0       Linear(4, 8)  8               40
-1       ReLU()        8                0
-2       Linear(8, 2)  2               18
-                                      58
+layer  kind          output  parameters
+0      Linear(4, 8)  8               40
+1      ReLU()        8                0
+2      Linear(8, 2)  2               18
+                                     58
 
 Names and settings are PyTorch's, and so are the names of parameters: weights go from one to the other. Shapes
 never name the axis of the rows.
