@@ -30,6 +30,7 @@ MODULES = [
     "grampus.metrics",
     "grampus.models",
     "grampus.nn",
+    "grampus.nn.layers",
     "grampus.optim",
     "grampus.session",
     "grampus.shards",

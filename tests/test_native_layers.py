@@ -10,6 +10,8 @@ from torch import nn as tnn
 from grampus import _native, nn
 
 ROWS = 3
+# Layers of torch draw their weights here, once.
+torch.manual_seed(0)
 
 
 class Side:
@@ -106,6 +108,16 @@ CASES = {
     "gru": (nn.GRU(3, 5), Turned(tnn.GRU(3, 5, batch_first=True), False), (6, 3)),
     "gru, all": (nn.GRU(3, 5, True), Turned(tnn.GRU(3, 5, batch_first=True), True), (6, 3)),
     "attention": (nn.MultiHeadAttention(6, 3), Looking(6, 3, False), (4, 6)),
+    "encoder": (
+        nn.TransformerEncoderLayer(6, 3, 10),
+        tnn.TransformerEncoderLayer(6, 3, 10, batch_first=True),
+        (4, 6),
+    ),
+    "encoder, norms first": (
+        nn.TransformerEncoderLayer(6, 2, 10, activation="gelu", norm_first=True),
+        tnn.TransformerEncoderLayer(6, 2, 10, activation="gelu", norm_first=True, batch_first=True),
+        (4, 6),
+    ),
     "causal attention": (nn.MultiHeadAttention(6, 3, True), Looking(6, 3, True), (4, 6)),
 }
 

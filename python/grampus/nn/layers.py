@@ -1,27 +1,10 @@
-"""Models of Grampus's own engine: layers and losses in Rust, no other framework needed.
-
->>> import grampus as gp
->>> model = gp.nn.Sequential().add(gp.nn.Linear(4, 8)).add(gp.nn.ReLU()).add(gp.nn.Linear(8, 2))
->>> print(model.summary([4]))
-layer  kind          output  parameters
-0      Linear(4, 8)  8               40
-1      ReLU()        8                0
-2      Linear(8, 2)  2               18
-                                     58
-
-Names and settings are PyTorch's, and so are the names of parameters: weights go from one to the other. Shapes
-never name the axis of the rows.
-"""
+"""Layers as users write them: what they do is in the engine."""
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-from grampus import _native
 
 Pair = int | tuple[int, int]
 
@@ -33,9 +16,10 @@ def _pair(value: Pair) -> list[int]:
 class Node:
     """What a layer gives, for other layers to take: the way to models that are more than a sequence.
 
-    >>> x = Input("x")
-    >>> hidden = Linear(4, 4)(x)
-    >>> model = Model(x, Add()(ReLU()(hidden), x))
+    >>> from grampus import nn
+    >>> x = nn.Input("x")
+    >>> hidden = nn.Linear(4, 4)(x)
+    >>> model = nn.Model(x, nn.Add()(nn.ReLU()(hidden), x))
     """
 
     def __init__(self, layer: Layer | None, inputs: tuple[Node, ...], name: str | None) -> None:
@@ -408,159 +392,41 @@ class MultiHeadAttention(Layer):
         return {"size": self.embed_dim, "heads": self.num_heads, "causal": self.causal}
 
 
-class Described:
-    """A model without numbers: what it computes."""
-
-    def description(self) -> dict[str, Any]:
-        """As it stands in a file."""
-        raise NotImplementedError
-
-    def summary(self, *shapes: Sequence[int]) -> str:
-        """A table of its layers, for rows of these shapes, one for each input."""
-        text: str = _native.describe_network(
-            json.dumps(self.description()), [list(shape) for shape in shapes]
-        )
-        return text
-
-
-class Sequential(Described):
-    """Layers one behind the other, called by their number as in PyTorch."""
-
-    def __init__(self, *layers: Layer) -> None:
-        """With these layers."""
-        self._layers = list(layers)
-
-    def add(self, layer: Layer) -> Sequential:
-        """Add a layer behind the last."""
-        self._layers.append(layer)
-        return self
-
-    def description(self) -> dict[str, Any]:
-        """As it stands in a file."""
-        names = ["input", *(str(number) for number in range(len(self._layers)))]
-        nodes = [
-            {"name": name, "layer": layer.description(), "inputs": [before]}
-            for layer, (before, name) in zip(self._layers, itertools.pairwise(names), strict=True)
-        ]
-        return {"inputs": names[:1], "nodes": nodes, "outputs": names[-1:]}
-
-
-class Model(Described):
-    """A graph of layers, from what comes in to what comes out."""
-
-    def __init__(self, inputs: Node | Sequence[Node], outputs: Node | Sequence[Node]) -> None:
-        """Layers are what stands between `Input`s and what they give."""
-        self._inputs = [inputs] if isinstance(inputs, Node) else list(inputs)
-        self._outputs = [outputs] if isinstance(outputs, Node) else list(outputs)
-
-    def description(self) -> dict[str, Any]:
-        """As it stands in a file."""
-        names = {id(node): node.name for node in self._inputs}
-        nodes: list[dict[str, Any]] = []
-
-        def name_of(node: Node) -> str:
-            if id(node) not in names:
-                if node.layer is None:
-                    raise ValueError(f"the input {node.name!r} is not among the inputs of the model")
-                taken = [name_of(one) for one in node.inputs]
-                names[id(node)] = node.name or f"{type(node.layer).__name__.lower()}_{len(nodes)}"
-                nodes.append({"name": names[id(node)], "layer": node.layer.description(), "inputs": taken})
-            return names[id(node)]  # type: ignore[return-value]
-
-        outputs = [name_of(node) for node in self._outputs]
-        return {"inputs": [node.name for node in self._inputs], "nodes": nodes, "outputs": outputs}
-
-
 @dataclass(frozen=True)
-class Loss:
-    """What a model is to make small: the mean over rows, as in PyTorch."""
+class TransformerEncoderLayer:
+    """A block of an encoder: attention and two linear layers, each with a way round it and a norm.
 
-    kind: ClassVar[str] = ""
+    It is made of layers with PyTorch's names, and stands where a layer does.
+    """
 
-    def description(self) -> dict[str, Any]:
-        """As the engine reads it."""
-        return {"kind": self.kind, **{name: value for name, value in vars(self).items() if value is not None}}
+    d_model: int
+    nhead: int
+    dim_feedforward: int = 2048
+    dropout: float = 0.1
+    activation: str = "relu"
+    layer_norm_eps: float = 1e-5
+    norm_first: bool = False
 
+    def __call__(self, x: Node, name: str = "encoder") -> Node:
+        """What this gives for what another gives."""
+        kinds = {"relu": ReLU, "gelu": GELU}
+        if self.activation not in kinds:
+            raise ValueError(f"activation must be 'relu' or 'gelu', it is {self.activation!r}")
 
-@dataclass(frozen=True)
-class CrossEntropy(Loss):
-    """Of scores, one for each class, and the number of the right class."""
+        def attention(x: Node) -> Node:
+            looks = MultiHeadAttention(self.d_model, self.nhead)(x, name=f"{name}.self_attn")
+            return Dropout(self.dropout)(looks)
 
-    weights: Sequence[float] | None = None
-    label_smoothing: float = 0.0
-    ignore_index: int | None = None
-    kind: ClassVar[str] = "CrossEntropy"
+        def feed_forward(x: Node) -> Node:
+            inner = Linear(self.d_model, self.dim_feedforward)(x, name=f"{name}.linear1")
+            inner = Dropout(self.dropout)(kinds[self.activation]()(inner))
+            return Dropout(self.dropout)(
+                Linear(self.dim_feedforward, self.d_model)(inner, name=f"{name}.linear2")
+            )
 
+        def norm(x: Node, number: int) -> Node:
+            return LayerNorm(self.d_model, self.layer_norm_eps)(x, name=f"{name}.norm{number}")
 
-@dataclass(frozen=True)
-class NLL(Loss):
-    """Of logarithms of probabilities, and the number of the right class."""
-
-    weights: Sequence[float] | None = None
-    ignore_index: int | None = None
-    kind: ClassVar[str] = "Nll"
-
-
-@dataclass(frozen=True)
-class MSE(Loss):
-    """The square of the difference."""
-
-    kind: ClassVar[str] = "Mse"
-
-
-@dataclass(frozen=True)
-class L1(Loss):
-    """The difference without its sign."""
-
-    kind: ClassVar[str] = "L1"
-
-
-@dataclass(frozen=True)
-class SmoothL1(Loss):
-    """The square of small differences, the absolute value of others."""
-
-    beta: float = 1.0
-    kind: ClassVar[str] = "SmoothL1"
-
-
-@dataclass(frozen=True)
-class BCE(Loss):
-    """Of probabilities."""
-
-    kind: ClassVar[str] = "Bce"
-
-
-@dataclass(frozen=True)
-class BCEWithLogits(Loss):
-    """Of scores."""
-
-    kind: ClassVar[str] = "BceWithLogits"
-
-
-@dataclass(frozen=True)
-class KL(Loss):
-    """How far a distribution is from one whose logarithms come out."""
-
-    kind: ClassVar[str] = "Kl"
-
-
-@dataclass(frozen=True)
-class Poisson(Loss):
-    """Of the logarithm of a rate, and counts."""
-
-    kind: ClassVar[str] = "Poisson"
-
-
-@dataclass(frozen=True)
-class Hinge(Loss):
-    """What is missing to `margin` on the right side; targets are 1 and -1."""
-
-    margin: float = 1.0
-    kind: ClassVar[str] = "Hinge"
-
-
-@dataclass(frozen=True)
-class Cosine(Loss):
-    """One minus the cosine of the angle to the target."""
-
-    kind: ClassVar[str] = "Cosine"
+        for number, part in ((1, attention), (2, feed_forward)):
+            x = Add()(x, part(norm(x, number))) if self.norm_first else norm(Add()(x, part(x)), number)
+        return x
