@@ -92,6 +92,29 @@ def loader(config, batch_size):
     return DataLoader(TensorDataset(data["x"], data["y"]), batch_size=batch_size, shuffle=True)
 
 
+def native(data, **columns):
+    """A native model that has trained on these rows."""
+    model = gp.nn.Sequential(
+        gp.nn.Linear(3, 8), gp.nn.BatchNorm1d(8), gp.nn.ReLU(), gp.nn.Dropout(0.3), gp.nn.Linear(8, 2)
+    )
+    est = gp.Estimator.from_native(
+        model=model, loss=gp.nn.CrossEntropy(), optimizer=gp.optim.Adam(lr=0.01), lanes=2, threads_per_lane=1
+    )
+    est.fit(data, epochs=3, batch_size=12, **columns)
+    return est
+
+
+def native_here(folder):
+    """What such a model has become on local workers: a digest of its weights, and what it answers."""
+
+    def run():
+        data = arrays()
+        est = native({"x": data["x"].numpy(), "y": data["y"][:, 0].numpy()})
+        return est.digest(), est.predict(data["x"].numpy())
+
+    return on_local_workers(folder, run)
+
+
 def on_local_workers(folder, run):
     """What a run gives on two workers of this machine, with one thread each as engines have it."""
     # Workers, which import this module, have no use for it.

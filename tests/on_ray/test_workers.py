@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deadly_runs import COLUMNS, ROWS, Deadly, arrays, estimator, on_local_workers
+from deadly_runs import COLUMNS, ROWS, Deadly, arrays, estimator, native, native_here, on_local_workers
 from processes import wait_until
 
 import grampus as gp
@@ -140,3 +140,19 @@ class KillsRaylet(Deadly):
             words = process.info["cmdline"] or [""]
             if words[0].endswith("/raylet") and f"--node_ip_address={OTHER}" in words:
                 os.kill(process.pid, self.how)
+
+
+@pytest.fixture(scope="module")
+def native_undisturbed(tmp_path_factory):
+    return native_here(tmp_path_factory.mktemp("native"))
+
+
+def test_native_models_train_and_answer_as_on_local_workers(ray, native_undisturbed):
+    gp.init(2, "ray")
+    digest, answers = native_undisturbed
+    data = ray.data.from_arrow(table())
+    features = [["x0", "x1", "x2"]]
+    est = native(data, feature_cols=features, label_cols="y")
+    assert est.digest() == digest
+    made = est.predict(data, feature_cols=features).to_pandas().sort_values("id")
+    np.testing.assert_allclose(np.stack(made["prediction"]), answers, atol=1e-5)

@@ -9,7 +9,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deadly_runs import COLUMNS, ROWS, Deadly, Slow, arrays, estimator, on_local_workers
+from deadly_runs import COLUMNS, ROWS, Deadly, Slow, arrays, estimator, native, native_here, on_local_workers
 from processes import wait_until
 
 import grampus as gp
@@ -161,3 +161,19 @@ def test_an_executor_that_is_taken_away(spark, tmp_path, path, undisturbed):
     est, _ = trained(spark.read.parquet(path), Slow(tmp_path), callbacks=[TakesAway()], **COLUMNS)
     assert est.digest() == undisturbed
     assert wait_until(lambda: tasks(spark) == [], 10)
+
+
+@pytest.fixture(scope="module")
+def native_undisturbed(tmp_path_factory):
+    return native_here(tmp_path_factory.mktemp("native"))
+
+
+def test_native_models_train_and_answer_as_on_local_workers(spark, path, native_undisturbed):
+    gp.init(2, "spark", session=spark)
+    digest, answers = native_undisturbed
+    frame = spark.read.parquet(path)
+    features, label = [["x0", "x1", "x2"]], "y"
+    est = native(frame.filter("id >= 0"), feature_cols=features, label_cols=label, order_by="id")
+    assert est.digest() == digest
+    made = est.predict(frame, feature_cols=features).orderBy("id").toPandas()
+    np.testing.assert_allclose(np.stack(made["prediction"]), answers, atol=1e-5)
