@@ -158,7 +158,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     options = parser.parse_args()
-    print(machine())
+    here = machine()
+    print(f"{here['cpu']}, {here['cores']} cores, load {here['load']}, {here['when']}")
     print(f"grampus {version('grampus')}, torch {version('torch')}; CPU ms of a step, one thread")
     print(f"{'':24}{'grampus':>9}{'torch':>9}  grampus ÷ torch")
     for name in options.only:
