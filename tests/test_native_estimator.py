@@ -271,3 +271,18 @@ def test_wrong_settings_are_refused_before_anything_starts():
     estimator = classifier(workers=1, optimizer=gp.optim.SGD(0.1, nesterov=True))
     with pytest.raises(ValueError, match="Sgd: nesterov needs a momentum above 0"):
         estimator.fit(rows())
+    estimator = classifier(workers=1, scheduler=gp.optim.Cosine(0))
+    with pytest.raises(ValueError, match="schedule: total must be 1 or more"):
+        estimator.fit(rows())
+    with pytest.raises(TypeError, match=r"model is a int: pass a gp.nn.Sequential"):
+        gp.Estimator.from_native(model=3, loss=nn.MSE(), optimizer=gp.optim.SGD(), workers=1).fit(rows())
+    with pytest.raises(ValueError, match=r"layer 0 \(Conv2d\) cannot be read: .*`-2`"):
+        nn.Sequential(nn.Conv2d(1, -2, 3)).summary([1, 8, 8])
+
+
+def test_a_loss_that_is_no_number_names_the_layer():
+    data = rows()
+    data["x"][5, 0] = np.inf
+    words = r"layer 0 \(Linear\(6, 12\)\) is the first that is not finite"
+    with pytest.raises(FloatingPointError, match=words):
+        classifier(workers=2).fit(data, batch_size=90, callbacks=[gp.callbacks.StopOnNaN()])

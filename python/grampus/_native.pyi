@@ -50,6 +50,7 @@ __all__ = [
     "ParquetDataset",
     "Payload",
     "PeerLost",
+    "Rates",
     "SharedMemory",
     "Supervisor",
     "Table",
@@ -81,7 +82,6 @@ __all__ = [
     "read_parquet",
     "read_tensors",
     "rows_of",
-    "scheduled_rate",
     "serve_tunnel",
     "spent",
     "supervise",
@@ -401,6 +401,11 @@ class NativeModel:
     def first_not_finite(self) -> tuple[str, str] | None: ...
 
 @final
+class Rates:
+    def __new__(cls, schedule: str) -> Rates: ...
+    def at(self, base: float, step: int, epoch: int) -> float: ...
+
+@final
 class Payload:
     def __new__(cls, parts: list[bytes], descriptor: int | None = None, length: int = 0) -> Payload: ...
     @property
@@ -588,4 +593,3 @@ class Supervisor:
 
 def describe_network(model: str, shapes: list[list[int]]) -> str: ...
 def loss_weight(loss: str, target: _Buffer, rows: int) -> float: ...
-def scheduled_rate(schedule: str, base: float, step: int, epoch: int) -> float: ...

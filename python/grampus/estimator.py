@@ -171,7 +171,12 @@ class Estimator(Params):
         scheduler: Any = None,
         config: dict[str, Any] | None = None,
         dtype: str = "float32",
-        **others: Any,
+        metrics: Any = None,
+        workers: int | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        lanes: int | None = None,
+        threads_per_lane: int | None = None,
     ) -> Estimator:
         """An Estimator of a model of Grampus's own engine, in Rust: it needs no other framework.
 
@@ -182,7 +187,7 @@ class Estimator(Params):
             scheduler: of `gp.optim`, such as `gp.optim.Cosine(1000)`.
             config: passed to functions that make models and data.
             dtype: "float32" or "float64".
-            others: metrics, workers, model_dir, seed, lanes, threads_per_lane as for `from_torch`.
+            metrics, workers, model_dir, seed, lanes, threads_per_lane: as for `from_torch`.
 
         >>> import grampus as gp
         >>> model = gp.nn.Sequential().add(gp.nn.Linear(2, 2))
@@ -191,14 +196,8 @@ class Estimator(Params):
         if dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64', it is {dtype!r}")
         config = {**(config or {}), "dtype": dtype}
-        given = {
-            "model": model,
-            "loss": loss,
-            "optimizer": optimizer,
-            "scheduler": scheduler,
-            "config": config,
-        }
-        return cls(framework="native", **given, **others)
+        given = {name: value for name, value in locals().items() if name not in ("cls", "dtype")}
+        return cls(framework="native", **given)
 
     def fit(
         self,

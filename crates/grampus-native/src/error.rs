@@ -28,9 +28,6 @@ pub enum NativeError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A loss that is no number, and the layer where that began.
-    #[error("{0}")]
-    NotFinite(String),
     /// Weights that do not fit the model.
     #[error("{0}")]
     Weights(String),

@@ -24,15 +24,12 @@ pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Send + Syn
     fn fused<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>)
     -> Self::Vector<S>;
 
-    /// `a + b`.
-    fn sum<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
-
     /// The sum of all of a vector.
     fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
 }
 
 macro_rules! real {
-    ($real:ident, $vector:ident, $splat:ident, $fused:ident, $add:ident, $total:ident) => {
+    ($real:ident, $vector:ident, $splat:ident, $fused:ident, $total:ident) => {
         impl Real for $real {
             type Vector<S: Simd> = S::$vector;
 
@@ -62,11 +59,6 @@ macro_rules! real {
             }
 
             #[inline(always)]
-            fn sum<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S> {
-                simd.$add(a, b)
-            }
-
-            #[inline(always)]
             fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self {
                 simd.$total(a)
             }
@@ -74,8 +66,8 @@ macro_rules! real {
     };
 }
 
-real!(f32, f32s, splat_f32s, mul_add_f32s, add_f32s, reduce_sum_f32s);
-real!(f64, f64s, splat_f64s, mul_add_f64s, add_f64s, reduce_sum_f64s);
+real!(f32, f32s, splat_f32s, mul_add_f32s, reduce_sum_f32s);
+real!(f64, f64s, splat_f64s, mul_add_f64s, reduce_sum_f64s);
 
 /// How many numbers a vector has.
 #[inline(always)]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::error::{NativeError, nearest};
 use crate::layers::Layer;
-use crate::model::Model;
+use crate::model::{Model, Node};
 use crate::plan::shapes_of;
 use crate::shape::Shape;
 
@@ -26,6 +26,12 @@ impl Model {
                 let hint = hint.map_or(String::new(), |near| format!(": is {near} meant?"));
                 return Err(NativeError::Description(format!(
                     "layer {name} is of the kind {kind:?}, which is not known{hint}"
+                )));
+            }
+            if let Err(error) = serde_json::from_value::<Node>(node.clone()) {
+                let name = node.get("name").and_then(Value::as_str).unwrap_or_default();
+                return Err(NativeError::Description(format!(
+                    "layer {name} ({kind}) cannot be read: {error}"
                 )));
             }
         }

@@ -342,8 +342,8 @@ class Watcher:
         """Name the rows of a loss that is no number; end the run where that was asked for."""
         odd, self._model.odd_losses = self._model.odd_losses, []
         where = f"at epoch {epoch + 1}, step {step}"
-        for lane, value, rows in odd:
-            text = f"the loss is {value} {where}, lane {lane}: rows {_listed(rows)}"
+        for lane, value, rows, hint in odd:
+            text = f"the loss is {value} {where}, lane {lane}: rows {_listed(rows)}{hint}"
             if self._job.stop_on_nan:
                 raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
             # One bad step spoils the weights, and so all steps after it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,31 +10,13 @@ import numpy as np
 from grampus import _report
 from grampus._training.feed import Ask, Places
 from grampus._training.saved import Packed
-from grampus.columns import ColumnStep
+from grampus._training.trees import leaves, mapped
 from grampus.shards.batches import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from grampus.shards.batches import Columns, Loadable
+    from grampus.shards.batches import Loadable
 
 Tree = Any
-
-
-def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """A tree of dicts, tuples and lists with another thing at each leaf."""
-    if isinstance(tree, Mapping):
-        return {name: mapped(function, value) for name, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return tuple(mapped(function, value) for value in tree)
-    return function(tree)
-
-
-def leaves(tree: Tree) -> list[Any]:
-    """All leaves of a tree, in order."""
-    found: list[Any] = []
-    mapped(found.append, tree)
-    return found
 
 
 def array(leaf: Any) -> Any:
@@ -114,22 +96,3 @@ class LoadedTable:
                     self._told.add(why)
                     _report.note(f"a row was left out: {why}")
             yield self._rows.wanted.filled(arrays)
-
-
-def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
-    """The named columns of a dict or frame: one alone, several as a tuple."""
-    if names is None:
-        return None
-    wanted: list[Any] = [names] if isinstance(names, str | ColumnStep) else list(names)
-    made = [name for name in wanted if isinstance(name, ColumnStep | list)]
-    if made:
-        raise TypeError(
-            f"{what} has {made[0]!r}, and steps and lists of columns are for tables: make one, such as "
-            "gp.Shards.from_pandas(pandas.DataFrame(data))"
-        )
-    missing = [name for name in wanted if name not in data]
-    if missing:
-        have = ", ".join(map(repr, data))
-        raise KeyError(f"{what} names {missing[0]!r}, which is not there: there are {have}")
-    found = tuple(array(data[name]) for name in wanted)
-    return found[0] if len(found) == 1 else found

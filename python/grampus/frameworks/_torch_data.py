@@ -9,34 +9,17 @@ import torch
 from torch.utils import data as torch_data
 
 from grampus import _native
+from grampus._training import trees
 from grampus._training.creator import seed_all
 from grampus._training.feed import Ask, Places
 from grampus._training.saved import Packed
-from grampus.columns import ColumnStep
+from grampus._training.trees import leaves, mapped
 from grampus.frameworks._torch_memory import packed, unpacked
 
 if TYPE_CHECKING:
     from grampus.shards.batches import Columns
 
 Tree = Any
-
-
-def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """A tree of dicts, tuples and lists with another thing at each leaf."""
-    if isinstance(tree, Mapping):
-        return {name: mapped(function, value) for name, value in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(mapped(function, value) for value in tree))
-    if isinstance(tree, list | tuple):
-        return type(tree)(mapped(function, value) for value in tree)
-    return function(tree)
-
-
-def leaves(tree: Tree) -> list[Any]:
-    """All leaves of a tree, in order."""
-    found: list[Any] = []
-    mapped(found.append, tree)
-    return found
 
 
 def placed(tree: Tree, place: str = "") -> list[tuple[str, Any]]:
@@ -266,22 +249,8 @@ class Rows:
 
 
 def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
-    """The named columns of a dict or frame: one alone, several as a tuple."""
-    if names is None:
-        return None
-    wanted: list[Any] = [names] if isinstance(names, str | ColumnStep) else list(names)
-    made = [name for name in wanted if isinstance(name, ColumnStep | list)]
-    if made:
-        raise TypeError(
-            f"{what} has {made[0]!r}, and steps and lists of columns are for tables: make one, such as "
-            "gp.Shards.from_pandas(pandas.DataFrame(data))"
-        )
-    missing = [name for name in wanted if name not in data]
-    if missing:
-        have = ", ".join(map(repr, data))
-        raise KeyError(f"{what} names {missing[0]!r}, which is not there: there are {have}")
-    found = tuple(tensor(data[name], f"column {name!r}") for name in wanted)
-    return found[0] if len(found) == 1 else found
+    """The named columns of a dict or frame as tensors: one alone, several as a tuple."""
+    return trees.columns(data, names, what, lambda name, values: tensor(values, f"column {name!r}"))
 
 
 class _Tensors:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from grampus import _native
+from grampus._training import trees
 from grampus._training.saved import Packed, tensors
 from grampus._training.saved import packed as loaded
-from grampus.frameworks import _torch_data
 from grampus.frameworks._torch_memory import packed, unpacked
 from grampus.shards import feeding
 
@@ -137,19 +137,19 @@ def joined(outputs: list[Any], given: Any) -> Any:
     if hasattr(given, "columns"):
         return feeding.extended(given, "frame", predictions(outputs))
     whole = _whole(outputs)
-    kinds = {type(leaf).__module__.partition(".")[0] for leaf in _torch_data.leaves(given)}
-    return _torch_data.mapped(_array, whole) if kinds == {"numpy"} else whole
+    kinds = {type(leaf).__module__.partition(".")[0] for leaf in trees.leaves(given)}
+    return trees.mapped(_array, whole) if kinds == {"numpy"} else whole
 
 
 def predictions(outputs: list[Any]) -> dict[str, Any]:
     """Outputs of parts as columns of a table: `prediction`, or one for each output of the model."""
-    return _arrays("prediction", _torch_data.mapped(_array, _whole(outputs)))
+    return _arrays("prediction", trees.mapped(_array, _whole(outputs)))
 
 
 def _whole(outputs: list[Any]) -> Any:
     if not outputs:
         raise ValueError("there are no rows to predict")
-    return _torch_data.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
+    return trees.mapped(lambda leaves: torch.cat(leaves.parts), _zipped(outputs))
 
 
 def _array(tensor: Tensor) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grampus import _exception, _native
-from grampus._training import creator
+from grampus._training import creator, trees
 from grampus._training.feed import Batch, StreamFeed, TableFeed
 from grampus._training.leaving import wants_to_stop
 from grampus._training.metering import Tally
@@ -37,7 +37,7 @@ class Network:
     def __init__(self, spec: Spec, seed: int, threads: int, training: bool = False) -> None:
         """Weights are drawn from the seed."""
         described = spec.model
-        if not isinstance(described, Described):
+        if callable(described) and not isinstance(described, Described):
             described = creator.call(described, "model creator", "f(config)", spec.config)
         if not isinstance(described, Described):
             raise TypeError(
@@ -105,7 +105,9 @@ class Model:
         self.lanes = lanes
         self.module = Network(spec, creator.make_seed(lanes.seed, 0), lanes.threads, training)
         self.optimizer = _made(spec.optimizer) if training else None
-        self.scheduler = spec.scheduler if training else None
+        self._rates = None
+        if training and spec.scheduler is not None:
+            self._rates = _native.Rates(json.dumps(_made(spec.scheduler).description()))
         self._epoch = 0
         # Steps that were done before.
         self.step = 0
@@ -115,7 +117,7 @@ class Model:
         self.tally = Tally(lanes.group, shares=False)
         self.repeated = Repeated()
         self.rows = 0
-        self.odd_losses: list[tuple[int, float, Any]] = []
+        self.odd_losses: list[tuple[int, float, Any, str]] = []
         self.stops = False
         self._gradients: Any = None
         self._unmetered: list[tuple[int, Any, Any]] = []
@@ -158,7 +160,9 @@ class Model:
         value = loss * share
         self.repeated.add(lane, loss)
         if value - value != 0.0:
-            self.odd_losses.append((lane, loss, part.rows))
+            first = native.first_not_finite()
+            hint = "" if first is None else f"; layer {first[0]} ({first[1]}) is the first that is not finite"
+            self.odd_losses.append((lane, loss, part.rows, hint))
         if lane == 0 and self._buffers:
             self._first_buffers = native.buffers()
         self._gradients.end(value, 0.0, wants_to_stop())
@@ -220,9 +224,7 @@ class Model:
     def learning_rate(self) -> float:
         """That of the next step."""
         base = float(self.optimizer.lr)  # type: ignore[union-attr]
-        if self.scheduler is None:
-            return base
-        return _native.scheduled_rate(json.dumps(self.scheduler.description()), base, self.step, self._epoch)
+        return base if self._rates is None else self._rates.at(base, self.step, self._epoch)
 
     def _split(self, values: Any) -> tuple[list[Any], Any]:
         """Inputs of the model, and the target: the convention for batches."""
@@ -230,7 +232,7 @@ class Model:
         if target is None:
             raise ValueError("a batch has no target: pass {'x': …, 'y': …}, or label_cols")
         numbers = self.module.numbers
-        return [numbers(leaf) for leaf in _native_data.leaves(values)], numbers(target)
+        return [numbers(leaf) for leaf in trees.leaves(values)], numbers(target)
 
     # Evaluation and prediction
 
@@ -256,7 +258,7 @@ class Model:
         """The model's output for some rows, as arrays."""
         try:
             values, _ = _parted(part.values, has_target=False)
-            inputs = [self.module.numbers(leaf) for leaf in _native_data.leaves(values)]
+            inputs = [self.module.numbers(leaf) for leaf in trees.leaves(values)]
             return self.module.outputs(self.module.native.predict(inputs, len(part.rows)))
         except Exception as error:
             self._note(error, lane, len(part.rows), part)
@@ -264,7 +266,7 @@ class Model:
 
     def _note(self, error: Exception, lane: int, rows: int, part: Batch, when: str = "") -> None:
         """Say where it was, without changing what it is."""
-        shapes = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in _native_data.leaves(part.values))
+        shapes = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in trees.leaves(part.values))
         where = ""
         if hasattr(error, "row"):
             numbers = np.frombuffer(part.rows, np.int64) if isinstance(part.rows, bytearray) else part.rows
@@ -423,7 +425,11 @@ def _selected(value: Any, data: Data) -> Any:
         if hasattr(value, "columns"):
             raise ValueError("a data frame needs feature_cols, and for training label_cols")
         return dict(value)
-    chosen = {"x": _native_data.columns(value, data.feature_cols, "feature_cols")}
+    chosen = {"x": _columns(value, data.feature_cols, "feature_cols")}
     if data.label_cols is not None:
-        chosen["y"] = _native_data.columns(value, data.label_cols, "label_cols")
+        chosen["y"] = _columns(value, data.label_cols, "label_cols")
     return chosen
+
+
+def _columns(value: Any, names: Any, what: str) -> Any:
+    return trees.columns(value, names, what, lambda _, values: _native_data.array(values))

@@ -15,7 +15,7 @@ import torch
 from torch.utils import data as torch_data
 
 from grampus import _exception, _native
-from grampus._training import creator
+from grampus._training import creator, trees
 from grampus._training.feed import Batch, StreamFeed, TableFeed
 from grampus._training.leaving import wants_to_stop
 from grampus._training.metering import Tally
@@ -75,7 +75,7 @@ class Model:
         self.rows = 0
         # Steps that were done before.
         self.step = 0
-        self.odd_losses: list[tuple[int, float, Any]] = []
+        self.odd_losses: list[tuple[int, float, Any, str]] = []
         self._buffers = LaneBuffers(self.module, lanes) if training else None
         self._gradients: Any = None
         self._trained: list[int] = []
@@ -154,7 +154,7 @@ class Model:
         self.repeated.add(lane, value / share if share else value)
         # Neither infinite nor NaN; cheaper than asking for both.
         if value - value != 0.0:
-            self.odd_losses.append((lane, value / share, part.rows))
+            self.odd_losses.append((lane, value / share, part.rows, ""))
         gradients.end(value, self._buffers.end(lane), wants_to_stop())  # type: ignore[union-attr]
         if self.meters.get(lane):
             self._unmetered.append((lane, _judged(output), target))
@@ -247,7 +247,7 @@ class Model:
 
     def _forward(self, values: Any) -> tuple[Tensor, Any, Any]:
         if self.device.type != "cpu":
-            values = _torch_data.mapped(self._moved, values)
+            values = trees.mapped(self._moved, values)
         positional, named, target = self._split(values)
         output = self.module(*positional, **named)
         if self.loss is None:
@@ -325,14 +325,14 @@ class Model:
             with torch.no_grad():
                 values = part.values
                 if self.device.type != "cpu":
-                    values = _torch_data.mapped(self._moved, values)
+                    values = trees.mapped(self._moved, values)
                 positional, named, _ = self._split(values, predicting=True)
                 output = _plain(self.module(*positional, **named))
                 _check_rows(output, len(part.rows))
         except Exception as error:
             _note(error, lane, len(part.rows), part)
             raise
-        return _torch_data.mapped(packed, output)
+        return trees.mapped(packed, output)
 
 
 take = _torch_state.take
@@ -563,7 +563,7 @@ def _plain(output: Any) -> Any:
 
 
 def _check_rows(output: Any, rows: int) -> None:
-    for leaf in _torch_data.leaves(output):
+    for leaf in trees.leaves(output):
         # The output for a single row may have lost its first axis.
         found = rows if not isinstance(leaf, torch.Tensor) else len(leaf) if leaf.dim() else 1
         if found != rows:
@@ -592,7 +592,7 @@ def _note(error: Exception, lane: int, rows: int, part: Batch, when: str = "") -
     """Say where it was, without changing what it is."""
     shapes = ", ".join(
         f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
-        for leaf in _torch_data.leaves(part.values)
+        for leaf in trees.leaves(part.values)
         if isinstance(leaf, torch.Tensor)
     )
     text = f"grampus: in lane {lane}, a batch of {rows} {'row' if rows == 1 else 'rows'} ({shapes}){when}"

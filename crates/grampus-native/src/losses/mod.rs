@@ -113,11 +113,6 @@ impl Loss {
         Err(NativeError::Description(format!("{}: {wrong}", self.told())))
     }
 
-    /// Whether rows do not all count the same in the mean over them.
-    pub fn weighs(&self) -> bool {
-        self.classes().is_some_and(|classes| classes.weighs())
-    }
-
     /// What some rows count for in the mean over more of them.
     pub fn weight<T: Real>(&self, target: &[T], rows: usize) -> f64 {
         match self.classes() {

@@ -18,8 +18,8 @@ use crate::collective::{Buffer, Use, raise};
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeModel>()?;
     module.add_function(wrap_pyfunction!(describe_network, module)?)?;
-    module.add_function(wrap_pyfunction!(loss_weight, module)?)?;
-    module.add_function(wrap_pyfunction!(scheduled_rate, module)?)
+    module.add_class::<Rates>()?;
+    module.add_function(wrap_pyfunction!(loss_weight, module)?)
 }
 
 /// A table of the layers of a model, for rows of these shapes.
@@ -39,11 +39,24 @@ fn loss_weight(loss: &str, target: &Bound<'_, PyAny>, rows: usize) -> PyResult<f
     Ok(loss.weight(values, rows))
 }
 
-/// The learning rate at a step of an epoch, both counted over the whole run.
-#[pyfunction]
-fn scheduled_rate(schedule: &str, base: f64, step: u64, epoch: u64) -> PyResult<f64> {
-    let schedule: Schedule = parsed(schedule)?;
-    Ok(schedule.rate(base, step, epoch))
+/// The learning rate as a function of where a run is.
+#[pyclass(module = "grampus._native", frozen)]
+pub(crate) struct Rates(Schedule);
+
+#[pymethods]
+impl Rates {
+    /// `schedule` is JSON.
+    #[new]
+    fn new(py: Python<'_>, schedule: &str) -> PyResult<Self> {
+        let schedule: Schedule = parsed(schedule)?;
+        schedule.check().map_err(|error| wrong(py, &error))?;
+        Ok(Self(schedule))
+    }
+
+    /// That of a step of an epoch, both counted over the whole run.
+    fn at(&self, base: f64, step: u64, epoch: u64) -> f64 {
+        self.0.rate(base, step, epoch)
+    }
 }
 
 /// What a model is for.
