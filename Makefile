@@ -41,8 +41,8 @@ test: test-rust test-python ## run all tests
 test-rust: ## run the Rust tests and the examples in the Rust documentation
 	cargo test --workspace
 
-test-python: $(NATIVE) $(TORCH) ## run the Python tests, but for those on Spark and Ray
-	$(PY) -m pytest tests --ignore=tests/on_spark --ignore=tests/on_ray -n $(TEST_PROCESSES)
+test-python: $(NATIVE) $(TORCH) java ## run the Python tests, those on Spark and Ray among them
+	$(PY) -m pytest tests -n $(TEST_PROCESSES)
 
 test-spark: $(NATIVE) $(TORCH) java ## run the tests on a real Spark
 	$(PY) -m pytest tests/on_spark -n $(TEST_PROCESSES)

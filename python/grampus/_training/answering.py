@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
@@ -52,7 +53,7 @@ class Model(NamedTuple):
         try:
             body = cloudpickle.dumps((alone, weights, self.seed, wanted, self.at_once or AT_ONCE))
             # The folders first: the model may be of a module that is found there.
-            body = pickle.dumps((own_folders(), body))
+            body = pickle.dumps((own_folders(), self.spec.framework, body))
         except Exception as error:
             raise NotPicklable(f"the model cannot be sent to other processes: {error}") from error
         return Snapshot(hashlib.sha256(body).hexdigest(), body)
@@ -62,10 +63,11 @@ class Answering:
     """The model of a snapshot, ready to answer; on one thread, where an engine runs a task for each core."""
 
     def __init__(self, body: bytes, threads: int = 1) -> None:
-        folders, rest = pickle.loads(body)
-        sys.path[:] = with_folders(folders)
-        spec, weights, seed, self._wanted, self._at_once = pickle.loads(rest)
-        self._framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
+        # Not in this thread: an engine may cancel its task meanwhile, and PyTorch that was cut off while it
+        # was imported can be imported by no later task of the process. The pool waits for its thread.
+        with ThreadPoolExecutor(1) as pool:
+            self._framework, loaded = pool.submit(_imported, body).result()
+        spec, weights, seed, self._wanted, self._at_once = loaded
         self._lanes = Lanes(_Alone(), range(1), 1, seed, threads)  # type: ignore[arg-type]
         self._spec = spec
         self._model = self._framework.Model(spec, self._lanes, weights, training=False)
@@ -85,6 +87,13 @@ class Answering:
             outputs = [self._model.predict(lane, batch) for _, lane, _, _, batch in parts(feed, self._model)]
         found: dict[str, Any] = self._framework.predictions(outputs)
         return found
+
+
+def _imported(body: bytes) -> tuple[Any, Any]:
+    """The module of the framework, and what a snapshot holds."""
+    folders, framework, rest = pickle.loads(body)
+    sys.path[:] = with_folders(folders)
+    return importlib.import_module(f"grampus.frameworks.{framework}"), pickle.loads(rest)
 
 
 _kept: dict[str, Answering] = {}

@@ -554,7 +554,13 @@ fn watch_driver(configure: &Configure) -> Result<Option<OwnedFd>, SupervisorErro
                 .map_err(SupervisorError::system("ask for a parent-death signal"))?;
             Ok(Some(watched))
         }
-        _ => Err(SupervisorError::NoDriver),
+        _ => {
+            // It was killed before this process could look at it, and nobody else knows of its folder.
+            if let Some(folder) = &configure.remove {
+                jobdir::remove(folder);
+            }
+            Err(SupervisorError::NoDriver)
+        }
     }
 }
 
