@@ -22,7 +22,7 @@ mod summary;
 mod weights;
 
 pub use error::NativeError;
-pub use losses::{Judged, Loss};
+pub use losses::{CrossEntropy, Judged, Loss};
 pub use model::{Model, Node, Sequential};
 pub use network::{Network, Placed, Rows};
 pub use real::Real;

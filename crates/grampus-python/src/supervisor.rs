@@ -176,7 +176,7 @@ fn inherited(number: i32) -> std::io::Result<Handover> {
 /// Runs a supervisor that starts programs only, until its driver is gone.
 #[pyfunction]
 pub(crate) fn supervise() -> Result<()> {
-    Ok(supervisor::supervise()?)
+    Ok(supervisor::supervise(None)?)
 }
 
 /// Calls the driver that a join string names, for a place of its job, and serves it with a supervisor until it needs none any more.

@@ -16,7 +16,7 @@ use super::hosts::{HostPlan, Sink};
 use super::{Caller, LaunchEvent};
 use crate::ended::{Tail, exit_of};
 use crate::rankfile::broken_log;
-use crate::supervisor::{Order, Report, kill_group};
+use crate::supervisor::{Order, ROLE, Report, SUPERVISOR, kill_group};
 
 /// How long the last words of a supervisor may take to arrive once it has ended.
 const WORDS_WITHIN: Duration = Duration::from_millis(300);
@@ -67,6 +67,8 @@ impl Line {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut child = Command::new(program)
             .args(arguments)
+            // For a program that is its own supervisor, and has to know that this time it is to be one.
+            .env(ROLE, format!("{SUPERVISOR}:{}", std::process::id()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
 use grampus_core::TaskFailure;
-use grampus_net::{Link, memory_pair};
+use grampus_net::{Link, memory_pair, random_key};
 
 use super::{Endpoint, Job, NodeEnd, NodeError, NodePlan, Restarts};
 use crate::Payload;
@@ -149,7 +150,18 @@ fn wait_for_nodes(cluster: &Cluster, place: Option<&Endpoint>) -> Result<u32, St
 fn submit(cluster: &Cluster, world: u32, Restarts(restarts): Restarts) -> NodeEnd {
     let mut attempt = 0;
     loop {
-        let task = cluster.submit(Ranks::exactly(world), attempt, false, Payload::default());
+        let payload = match random_key() {
+            // A key that the ranks of this attempt share.
+            Ok(key) => Payload {
+                parts: vec![Bytes::copy_from_slice(key.as_bytes())],
+                memory: None,
+            },
+            Err(error) => {
+                let why = Some(error.to_string());
+                return NodeEnd { code: 1, why };
+            }
+        };
+        let task = cluster.submit(Ranks::exactly(world), attempt, false, payload);
         let failure = loop {
             match cluster.board().look_at(task, Duration::from_secs(3600)).end {
                 Some(TaskEnd::Returned(_)) => return NodeEnd { code: 0, why: None },

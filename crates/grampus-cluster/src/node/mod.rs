@@ -23,6 +23,8 @@ use crate::driver::ClusterError;
 use crate::launcher::{HostPlan, Hosts, LaunchEvent, NoEngine, Reach};
 use crate::supervisor::{Configure, Program};
 
+/// The variable that tells a rank where a key lies that all ranks of its job share, and nobody else.
+pub const RANKS_KEY: &str = "GRAMPUS_RANKS_KEY";
 /// How long to wait before another attempt to reach node 0.
 const RETRY: Duration = Duration::from_millis(200);
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use grampus_core::{Clock, Exit, Failure, Outcome, SystemClock, TaskId, Time, WorkerId};
 
-use super::{NodeEnd, NodeEvent, NodePlan};
+use super::{NodeEnd, NodeEvent, NodePlan, RANKS_KEY};
 use crate::Payload;
 use crate::agent::{Agent, Assignment, Work};
 use crate::driver::{Line, Lines};
@@ -31,6 +32,15 @@ struct Running {
     failed: Option<(u32, Option<u32>, Failure)>,
     cancelled: bool,
     kill_at: Option<Time>,
+    /// In memory that ranks of this user can open as long as they run.
+    key: Option<OwnedFd>,
+}
+
+/// A key in memory that has no name; none where there is no memory, and then ranks cannot form groups.
+fn held(key: &[u8]) -> Option<OwnedFd> {
+    let memory = rustix::fs::memfd_create("grampus", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    rustix::io::pwrite(&memory, key, 0).ok()?;
+    Some(memory)
 }
 
 pub(super) struct Ranks {
@@ -114,7 +124,12 @@ impl Ranks {
     }
 
     fn start(&mut self, assignment: Assignment) {
-        let Assignment { task, places, .. } = assignment;
+        let Assignment {
+            task,
+            places,
+            payload,
+            ..
+        } = assignment;
         self.world = task.world;
         if !self.agent.begin(task.id) {
             return self
@@ -128,6 +143,7 @@ impl Ranks {
             failed: None,
             cancelled: false,
             kill_at: None,
+            key: payload.parts.first().and_then(|key| held(key)),
         };
         for (local, place) in places.iter().enumerate() {
             let worker = WorkerId(self.next_worker);
@@ -137,6 +153,10 @@ impl Ranks {
             program
                 .environment
                 .extend(place_variables.map(|(name, value)| (name.to_owned(), value)));
+            if let Some(key) = &running.key {
+                let place = format!("/proc/{}/fd/{}", std::process::id(), key.as_raw_fd());
+                program.environment.push((RANKS_KEY.to_owned(), place));
+            }
             running.left.insert(worker, local as u32);
             let launch = Launch {
                 worker,

@@ -29,6 +29,12 @@ pub use core::{Next, Supervisor};
 pub use message::{Configure, Launch, Order, Program, Report, Stream};
 pub use tree::{kill_group, terminate_group};
 
+/// The variable in which a process is told what it is to be, if it can be several things, and by whom: `supervisor:4711`. It is meant
+/// for children of that process alone, whatever they pass on.
+pub const ROLE: &str = "GRAMPUS_ROLE";
+/// The role of a supervisor.
+pub const SUPERVISOR: &str = "supervisor";
+
 /// Why a supervisor cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
@@ -57,10 +63,10 @@ impl SupervisorError {
     }
 }
 
-/// Runs a supervisor that starts programs only, until its driver is gone.
-pub fn supervise() -> Result<(), SupervisorError> {
+/// Runs a supervisor that starts programs only, until its driver is gone: each order names one, or it is this one.
+pub fn supervise(worker: Option<Program>) -> Result<(), SupervisorError> {
     let mut supervisor = Supervisor::attach(None)?;
-    supervisor.ready(false, String::new(), None)?;
+    supervisor.ready(false, String::new(), worker)?;
     loop {
         if let Next::End = supervisor.serve()? {
             return Ok(());

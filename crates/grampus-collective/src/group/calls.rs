@@ -130,6 +130,26 @@ impl Group {
         unsafe { self.call(request, gives_up) }
     }
 
+    /// What each rank has to say, in order: bytes of any length.
+    pub fn gather_bytes(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.gather_bytes_while(mine, &|| false)
+    }
+
+    /// Like [`Group::gather_bytes`]; where `gives_up` says so, the call is given up and the group ends.
+    pub fn gather_bytes_while(
+        &self,
+        mine: &[u8],
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let mut lengths = vec![0_i64; self.size()];
+        let mut parts: Vec<&mut [i64]> = lengths.chunks_mut(1).collect();
+        self.all_gather_while(&[mine.len() as i64], &mut parts, gives_up)?;
+        let mut all: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; *length as usize]).collect();
+        let mut parts: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        self.all_gather_while(mine, &mut parts, gives_up)?;
+        Ok(all)
+    }
+
     /// At the root, `parts` become the parts of all ranks, of equal length; elsewhere it is empty.
     pub fn gather<T: Element>(
         &self,

@@ -19,7 +19,7 @@ use crate::image::Pipeline;
 /// assert_eq!((x.columns.len(), x.kind), (2, Some(Kind::F32)));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
     /// Columns of numbers; one of lists, all of one length, makes as many.
@@ -54,7 +54,7 @@ impl Output {
 /// assert_eq!(cut.step, Some(Step::Scale { by: 0.01, offset: 0.0 }));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Column {
     /// Its name.
     pub name: String,

@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use arrow::util::display::array_value_to_string;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::output::Kind;
 use super::values::{BadRows, Values, fitted, flattened, is_text, not_numbers, numbers};
@@ -25,7 +25,7 @@ use crate::{DataError, Place};
 /// assert_eq!(step, Step::OneHot { classes });
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Step {
     /// Numbers of another kind.
@@ -57,7 +57,7 @@ pub enum Step {
 }
 
 /// How lists come to one length.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pad {
     /// The length.
@@ -69,7 +69,7 @@ pub struct Pad {
 }
 
 /// The values that a column may have, each of which is a class.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Classes {
     /// The whole numbers from 0 on, so many.

@@ -8,8 +8,8 @@ use super::view::View;
 use super::{Decoder, ImageError, Layout, Step};
 
 /// What is done with every image: steps in their order, then the output. Checked when it is made.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "Parts")]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Parts", into = "Parts")]
 pub struct Pipeline {
     steps: Vec<Step>,
     output: Output,
@@ -23,6 +23,12 @@ struct Parts {
     steps: Vec<Step>,
     #[serde(default)]
     output: Output,
+}
+
+impl From<Pipeline> for Parts {
+    fn from(Pipeline { steps, output, .. }: Pipeline) -> Self {
+        Self { steps, output }
+    }
 }
 
 impl TryFrom<Parts> for Pipeline {

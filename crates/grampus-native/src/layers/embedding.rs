@@ -29,6 +29,14 @@ impl Embedding {
             padding: None,
         }
     }
+
+    /// With a number whose vector is zero and is not trained.
+    pub fn padding(self, number: usize) -> Self {
+        Self {
+            padding: Some(number),
+            ..self
+        }
+    }
 }
 
 impl Describe for Embedding {

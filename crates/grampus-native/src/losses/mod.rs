@@ -66,6 +66,16 @@ pub enum Loss {
     Cosine,
 }
 
+/// [`Loss::cross_entropy`], as it is written where a loss is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrossEntropy;
+
+impl From<CrossEntropy> for Loss {
+    fn from(_: CrossEntropy) -> Self {
+        Self::cross_entropy()
+    }
+}
+
 /// A model's output and what it should be, one row behind the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged<'a, T> {
@@ -111,6 +121,11 @@ impl Loss {
             _ => return Ok(()),
         };
         Err(NativeError::Description(format!("{}: {wrong}", self.told())))
+    }
+
+    /// Whether rows may count for more or less than others.
+    pub fn weighs(&self) -> bool {
+        self.classes().is_some_and(|classes| classes.weighs())
     }
 
     /// What some rows count for in the mean over more of them.

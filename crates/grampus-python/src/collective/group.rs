@@ -217,13 +217,7 @@ impl Group {
     fn gather_bytes(&self, py: Python<'_>, mine: Vec<u8>) -> PyResult<Vec<Vec<u8>>> {
         let group = self.get()?;
         interruptible(py, Wait::Call(Kind::AllGather), |gives_up| {
-            let mut lengths = vec![0_i64; group.size()];
-            let mut parts: Vec<&mut [i64]> = lengths.chunks_mut(1).collect();
-            group.all_gather_while(&[mine.len() as i64], &mut parts, gives_up)?;
-            let mut all: Vec<Vec<u8>> = lengths.iter().map(|len| vec![0; *len as usize]).collect();
-            let mut parts: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
-            group.all_gather_while(&mine, &mut parts, gives_up)?;
-            Ok(all)
+            group.gather_bytes_while(&mine, gives_up)
         })
     }
 

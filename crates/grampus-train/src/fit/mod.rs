@@ -74,8 +74,11 @@ pub struct Position {
     pub score: Option<f64>,
 }
 
-/// JSON has no word for NaN, and says null.
+/// JSON has no word for NaN, and says null; other formats have one.
 fn number_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    if !from.is_human_readable() {
+        return f64::deserialize(from);
+    }
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 

@@ -1,6 +1,6 @@
 //! What is told about a run.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Position;
 
@@ -8,9 +8,22 @@ use super::Position;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Names and values.
+    #[serde(deserialize_with = "numbers_or_nan")]
     pub values: Vec<(String, f64)>,
     /// Name of the value by which epochs are compared: the first metric of the validation.
     pub score: Option<String>,
+}
+
+/// JSON has no word for NaN, and says null; other formats have one.
+fn numbers_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, f64)>, D::Error> {
+    if !from.is_human_readable() {
+        return Vec::deserialize(from);
+    }
+    let told = Vec::<(String, Option<f64>)>::deserialize(from)?;
+    let values = told.into_iter();
+    Ok(values
+        .map(|(name, value)| (name, value.unwrap_or(f64::NAN)))
+        .collect())
 }
 
 impl Record {

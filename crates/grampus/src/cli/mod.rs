@@ -65,7 +65,7 @@ pub fn main(arguments: Vec<String>, python: Option<String>) -> i32 {
             generate(shell, &mut Cli::command(), "grampus", &mut io::stdout());
             0
         }
-        Command::Supervise => match grampus_cluster::supervisor::supervise() {
+        Command::Supervise => match grampus_cluster::supervisor::supervise(None) {
             Ok(()) => 0,
             Err(error) => fail(&error.to_string()),
         },

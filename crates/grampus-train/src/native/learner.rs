@@ -1,4 +1,4 @@
-//! Native models in the loop: what one lane does with its rows, and what a step does with the sum.
+//! What one lane does with its rows, and what a step does with the sum.
 
 use grampus_collective::{CollectiveError, Element};
 use grampus_native::optim::{Clip, Optimizer, State, Step, combine, norm, squares, update_alone};
@@ -86,7 +86,7 @@ impl<T: Real + Element> Judging<T> {
 }
 
 /// Bounds of gradients; what is not said is not bounded.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Bounds {
     /// Of each value.
     pub values: Option<(f64, f64)>,

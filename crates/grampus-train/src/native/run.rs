@@ -1,0 +1,208 @@
+//! Whole jobs, as each worker does them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use grampus_collective::Element;
+use grampus_core::SystemClock;
+use grampus_native::Real;
+
+use super::error::RunError;
+use super::feed::RowsFeed;
+use super::job::{Event, FitJob, PassJob, Spec};
+use super::kept::{Kept, gone_on};
+use super::learner::Judging;
+use super::model::{Lent, Trained, network};
+use super::pass::{Evaluation, Prediction, answer, judge};
+use super::saving::{RunStore, resumed};
+use super::seat::Seat;
+use super::state::State;
+use super::watch::Watch;
+use crate::fit::{self, Feed, Position, Record, Settings};
+use crate::whereabouts::Whereabouts;
+
+/// How a run is heard of, and how it is told to stop.
+pub struct Hooks<'a> {
+    /// Called on the first worker.
+    pub tell: &'a dyn Fn(&Event),
+    /// Whether this worker wants the run to end after the step under way.
+    pub wants_to_stop: Box<dyn Fn() -> bool>,
+    /// Where it says what it is at.
+    pub here: &'a Whereabouts,
+}
+
+/// What came out of training.
+pub struct Fitted {
+    /// Weights and memories.
+    pub state: State,
+    /// Where the run stands.
+    pub at: Position,
+    /// What came out of each epoch.
+    pub records: Vec<Record>,
+    /// Why it ended.
+    pub reason: String,
+}
+
+/// Trains, from a state or from the first weights. What this worker has of the run when it is cut off is left in `kept`; where the
+/// run was cut off before, it goes on from what all workers have kept together, or from its last checkpoint.
+pub fn fit<T: Real + Element>(
+    mut job: FitJob,
+    state: Option<State>,
+    seat: &Seat,
+    hooks: Hooks<'_>,
+    kept: &mut Option<Kept>,
+) -> Result<Fitted, RunError> {
+    let state = match job.losses {
+        0 => state,
+        _ => match gone_on(&mut job, kept.take(), seat)? {
+            Some(found) => Some(found),
+            None => from_checkpoint(&mut job, seat)?,
+        },
+    };
+    let loss = job.spec.loss.as_ref();
+    let mut feed: RowsFeed<T> = RowsFeed::open(job.data.clone(), seat, loss, true)?;
+    let mut trained = Trained::new(&job.spec, seat, state.as_ref())?;
+    trained.step = job.at.step;
+    trained.wants_to_stop = hooks.wants_to_stop;
+    let trained = Rc::new(RefCell::new(trained));
+    let mut watch = watch(&job, &trained, feed.total(), hooks.tell)?;
+    if seat.leads() {
+        (hooks.tell)(&begin(&job, &mut feed, seat)?);
+    }
+    let mut at = job.at;
+    let ended = fit::fit(
+        &mut Lent(Rc::clone(&trained)),
+        &mut feed,
+        &mut watch,
+        &settings(&job),
+        &mut at,
+        &SystemClock::start(),
+        hooks.here,
+    );
+    let (records, store) = (watch.records, watch.store);
+    let mut trained = trained.borrow_mut();
+    // Also where all went well: the first worker may be lost before its answer has arrived.
+    if ended.as_ref().map_or_else(RunError::is_consequence, |_| true) {
+        trained.roll_back();
+        *kept = Some(Kept {
+            run: job.id.clone(),
+            at,
+            records: records.clone(),
+            state: trained.state()?,
+        });
+    }
+    let outcome = ended?;
+    if let Some(mut store) = store {
+        store.wait()?;
+    }
+    Ok(Fitted {
+        state: trained.state()?,
+        at,
+        records,
+        reason: outcome.reason,
+    })
+}
+
+/// Looks on; only the first worker saves.
+fn watch<'a, T: Real + Element>(
+    job: &'a FitJob,
+    trained: &Rc<RefCell<Trained<T>>>,
+    samples: u64,
+    tell: &'a dyn Fn(&Event),
+) -> Result<Watch<'a, T>, RunError> {
+    let seat = trained.borrow().seat.clone();
+    let validation = job.validation.clone();
+    let validation = validation.map(|data| RowsFeed::open(data, &seat, None, false));
+    let store = match &job.saving {
+        Some(saving) if seat.leads() => Some(RunStore::open(saving, job.losses > 0)?),
+        _ => None,
+    };
+    Ok(Watch {
+        job,
+        trained: Rc::clone(trained),
+        validation: validation.transpose()?,
+        store,
+        samples,
+        records: job.records.clone(),
+        tell,
+    })
+}
+
+fn settings(job: &FitJob) -> Settings {
+    Settings {
+        seed: job.layout.seed,
+        first: job.first,
+        epochs: job.epochs,
+        max_steps: job.max_steps,
+        end: job.end.clone(),
+        save: job.saving.as_ref().map(|saving| saving.every.clone()),
+        goes_on: job.losses > 0,
+    }
+}
+
+fn begin<T: Real + Element>(job: &FitJob, feed: &mut RowsFeed<T>, seat: &Seat) -> Result<Event, RunError> {
+    Ok(Event::Begin {
+        epochs: job.epochs.map(|epochs| job.first.epoch + epochs),
+        steps: feed.steps(job.at.epoch)?,
+        samples: Some(feed.total()),
+        workers: seat.group.size(),
+        at: job.at,
+        losses: job.losses,
+    })
+}
+
+/// Where nobody is left that has the run: from what was saved of it last.
+fn from_checkpoint(job: &mut FitJob, seat: &Seat) -> Result<Option<State>, RunError> {
+    let Some(saving) = &job.saving else {
+        return Err(RunError::NothingKept);
+    };
+    let found = resumed(&saving.url)?.filter(|found| found.first == job.first);
+    // All must have seen the same one, and it may have been written a moment ago.
+    let step = found.as_ref().map(|found| found.at.step);
+    let told = seat.gather(step.map_or(String::new(), |step| step.to_string()).as_bytes())?;
+    let Some(found) = found.filter(|_| told.windows(2).all(|pair| pair[0] == pair[1])) else {
+        return Err(RunError::NothingKept);
+    };
+    job.at = found.at;
+    job.records = found.records;
+    Ok(Some(found.state))
+}
+
+/// Loss and metrics over all rows: the same on every worker.
+pub fn evaluate<T: Real + Element>(
+    job: PassJob,
+    state: Option<&State>,
+    seat: &Seat,
+) -> Result<Evaluation, RunError> {
+    let Some(loss) = job.spec.loss.clone() else {
+        return Err(RunError::Asked(
+            "a model is evaluated with a loss: give it one".into(),
+        ));
+    };
+    let mut feed: RowsFeed<T> = RowsFeed::open(job.data, seat, None, false)?;
+    let mut judging = Judging::new(with_weights(&job.spec, state, seat)?, loss)?;
+    judge(&mut judging, &mut feed, &job.spec.metrics, seat)
+}
+
+/// The answers of this worker's lanes.
+pub fn predict<T: Real + Element>(
+    job: PassJob,
+    state: Option<&State>,
+    seat: &Seat,
+) -> Result<Vec<Prediction<T>>, RunError> {
+    let mut feed: RowsFeed<T> = RowsFeed::open(job.data, seat, None, false)?;
+    let mut network = with_weights(&job.spec, state, seat)?;
+    answer(&mut network, &mut feed, seat)
+}
+
+fn with_weights<T: Real + Element>(
+    spec: &Spec,
+    state: Option<&State>,
+    seat: &Seat,
+) -> Result<grampus_native::Network<T>, RunError> {
+    let mut network = network(spec, seat)?;
+    if let Some(state) = state {
+        state.load_weights(&mut network)?;
+    }
+    Ok(network)
+}

@@ -1,0 +1,194 @@
+//! Checkpoints of a run: those that Python writes of native models are the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::error::RunError;
+use super::job::{FitJob, Layout, Saving};
+use super::state::{Plain, State};
+use crate::checkpoint::{Checkpoint, CheckpointError, Keep, Order, Store, Writer};
+use crate::fit::{Position, Record};
+
+/// How long the end of a run waits for what is being written; a store that is slower is in trouble.
+const WITHIN: Duration = Duration::from_secs(600);
+const FILES: [&str; 2] = ["model.safetensors", "optimizer.safetensors"];
+
+/// What a checkpoint says besides its tensors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Meta {
+    at: Position,
+    first: Position,
+    layout: Layout,
+    #[serde(default)]
+    batch_size: Option<u64>,
+    #[serde(default)]
+    samples: Option<u64>,
+    #[serde(default)]
+    records: Vec<serde_json::Map<String, serde_json::Value>>,
+    plain: Plain,
+    /// What metrics of training have counted, which is nothing here.
+    #[serde(default)]
+    meters: serde_json::Map<String, serde_json::Value>,
+    #[serde(default)]
+    best: Option<(f64, String)>,
+    #[serde(default)]
+    why: String,
+}
+
+/// A run as it was saved.
+pub struct Resumed {
+    /// The name of the checkpoint.
+    pub name: String,
+    /// Weights and memories.
+    pub state: State,
+    /// Where the run stood, and where it began.
+    pub at: Position,
+    /// Where it began.
+    pub first: Position,
+    /// What makes its bits.
+    pub layout: Layout,
+    /// What came out of the epochs before.
+    pub records: Vec<Record>,
+    /// Rows of a batch, and of an epoch.
+    pub rows: (Option<u64>, Option<u64>),
+    /// Why newer ones were passed over.
+    pub skipped: Vec<String>,
+}
+
+/// The newest whole checkpoint of a place, if there is one.
+pub fn resumed(url: &str) -> Result<Option<Resumed>, RunError> {
+    let latest = Store::open(url)?.latest()?;
+    let skipped: Vec<String> = latest.skipped.into_iter().map(|each| each.reason).collect();
+    let Some((entry, checkpoint)) = latest.found else {
+        return match skipped.is_empty() {
+            true => Ok(None),
+            false => Err(RunError::Asked(format!(
+                "no checkpoint at {url} is whole: {}",
+                skipped.join("; ")
+            ))),
+        };
+    };
+    let mut found = read(entry.name, checkpoint)?;
+    found.skipped = skipped;
+    Ok(Some(found))
+}
+
+fn read(name: String, checkpoint: Checkpoint) -> Result<Resumed, RunError> {
+    let meta: Meta = serde_json::from_str(checkpoint.meta.get()).map_err(|error| {
+        RunError::Asked(format!("checkpoint {name} is not one of a native model: {error}"))
+    })?;
+    let mut files = checkpoint.files;
+    let mut tensors = |file: &str| files.remove(file).unwrap_or_default();
+    Ok(Resumed {
+        state: State {
+            model: tensors(FILES[0]),
+            optimizer: tensors(FILES[1]),
+            plain: meta.plain,
+        },
+        name,
+        at: meta.at,
+        first: meta.first,
+        layout: meta.layout,
+        records: meta.records.into_iter().map(record).collect(),
+        rows: (meta.batch_size, meta.samples),
+        skipped: Vec::new(),
+    })
+}
+
+/// Where the first worker saves a run.
+pub(super) struct RunStore {
+    writer: Writer,
+    saving: Saving,
+    written: Vec<String>,
+}
+
+impl RunStore {
+    pub fn open(saving: &Saving, goes_on: bool) -> Result<Self, CheckpointError> {
+        let store = Arc::new(Store::open(&saving.url)?);
+        // A run that goes on after a loss may have saved the step at which it stands.
+        let written = match goes_on {
+            true => store.list()?.into_iter().map(|entry| entry.name).collect(),
+            false => Vec::new(),
+        };
+        Ok(Self {
+            writer: Writer::new(store),
+            saving: saving.clone(),
+            written,
+        })
+    }
+
+    /// Begins to write what the state holds; says where, unless this step is saved already.
+    pub fn save(
+        &mut self,
+        state: State,
+        job: &FitJob,
+        at: &Position,
+        told: (&[Record], u64, &str),
+    ) -> Result<Option<String>, RunError> {
+        let name = format!("step-{:08}", at.step);
+        if self.written.contains(&name) {
+            return Ok(None);
+        }
+        let (records, samples, why) = told;
+        let meta = Meta {
+            at: *at,
+            first: job.first,
+            layout: job.layout.clone(),
+            batch_size: Some(job.data.batch_size),
+            samples: Some(samples),
+            records: records.iter().map(written).collect(),
+            plain: state.plain,
+            meters: serde_json::Map::new(),
+            best: None,
+            why: why.to_owned(),
+        };
+        let order = Order {
+            name: name.clone(),
+            files: FILES
+                .into_iter()
+                .map(str::to_owned)
+                .zip([state.model, state.optimizer])
+                .collect(),
+            meta: raw(&meta)?,
+            keep: self.saving.keep.map(|last| Keep {
+                last,
+                pinned: Vec::new(),
+            }),
+        };
+        self.writer.begin(order, WITHIN)?;
+        let path = format!("{}/{name}", self.saving.url);
+        self.written.push(name);
+        Ok(Some(path))
+    }
+
+    /// Waits until all is written.
+    pub fn wait(&mut self) -> Result<(), CheckpointError> {
+        self.writer.wait(WITHIN).map(drop)
+    }
+}
+
+fn raw(meta: &Meta) -> Result<Box<RawValue>, CheckpointError> {
+    to_raw_value(meta).map_err(CheckpointError::Meta)
+}
+
+/// A record as JSON has it; what is no number is left out.
+fn written(record: &Record) -> serde_json::Map<String, serde_json::Value> {
+    let values = record.values.iter();
+    values
+        .filter(|(_, value)| value.is_finite())
+        .map(|(name, value)| (name.clone(), serde_json::Value::from(*value)))
+        .collect()
+}
+
+fn record(values: serde_json::Map<String, serde_json::Value>) -> Record {
+    let mut record = Record::default();
+    for (name, value) in values {
+        if let Some(value) = value.as_f64() {
+            record.add(name, value);
+        }
+    }
+    record
+}

@@ -1,0 +1,70 @@
+//! What can go wrong, for those who use this crate.
+
+use grampus_core::TaskFailure;
+use grampus_train::native::RunError;
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why something could not be done.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Workers could not be started, or are gone.
+    #[error("{0}")]
+    Cluster(String),
+    /// A worker failed: which, where and why.
+    #[error("{0}")]
+    Worker(Box<TaskFailure>),
+    /// Workers were lost more often than is made good.
+    #[error("{failure}\n{why}")]
+    Lost {
+        /// The last loss.
+        failure: Box<TaskFailure>,
+        /// Why the run does not go on.
+        why: String,
+    },
+    /// The model, its data or its checkpoints.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Asked(String),
+}
+
+/// What `main` shows where it returns one: the words, not the parts that they are made of.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error {
+    pub(crate) fn cluster(error: impl std::fmt::Display) -> Self {
+        Self::Cluster(error.to_string())
+    }
+}
+
+impl From<grampus_data::DataError> for Error {
+    fn from(error: grampus_data::DataError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+impl From<grampus_native::NativeError> for Error {
+    fn from(error: grampus_native::NativeError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+impl From<grampus_train::checkpoint::CheckpointError> for Error {
+    fn from(error: grampus_train::checkpoint::CheckpointError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+impl From<grampus_train::metrics::MetricError> for Error {
+    fn from(error: grampus_train::metrics::MetricError) -> Self {
+        Self::Run(error.into())
+    }
+}

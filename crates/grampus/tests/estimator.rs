@@ -1,0 +1,390 @@
+//! The Estimator on real workers, which are this very program: so it has a `main` of its own, and calls `init` first.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+#[path = "common/files.rs"]
+mod files;
+#[path = "common/processes.rs"]
+mod processes;
+
+use std::num::NonZeroU64;
+use std::panic::catch_unwind;
+use std::time::Duration;
+
+use files::{Scratch, table, write_parquet};
+use grampus::nn::{BatchNorm, CrossEntropy, Dropout, Linear, Loss, Relu, Rows, Sequential, Shape};
+use grampus::optim::{Adam, Plateau, Schedule, Sgd};
+use grampus::{Cluster, Error, Estimator, Fit, Shards, Trigger};
+use grampus_core::{Clock, SystemClock, Time};
+use processes::{kill_a_worker, leftovers};
+
+const ROWS: usize = 98;
+/// Longer than all of it takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn main() {
+    // Workers never come back from here.
+    drop(grampus::init().unwrap());
+    let tests: &[(&str, fn())] = &[
+        (
+            "equal_weights_at_any_number_of_workers",
+            equal_weights_at_any_number_of_workers,
+        ),
+        ("a_killed_worker_changes_nothing", a_killed_worker_changes_nothing),
+        (
+            "a_worker_that_is_not_made_good_is_an_error",
+            a_worker_that_is_not_made_good_is_an_error,
+        ),
+        (
+            "a_run_goes_on_where_it_was_saved",
+            a_run_goes_on_where_it_was_saved,
+        ),
+        (
+            "a_run_within_an_epoch_needs_its_rows",
+            a_run_within_an_epoch_needs_its_rows,
+        ),
+        (
+            "answers_are_those_of_the_network_in_order",
+            answers_are_those_of_the_network_in_order,
+        ),
+        ("files_give_each_row_once", files_give_each_row_once),
+        (
+            "an_epoch_is_heard_of_and_may_be_the_last",
+            an_epoch_is_heard_of_and_may_be_the_last,
+        ),
+        ("triggers_and_schedules_hold", triggers_and_schedules_hold),
+        ("weights_are_loaded_by_name", weights_are_loaded_by_name),
+        ("wrong_use_is_named", wrong_use_is_named),
+        ("nothing_is_left", nothing_is_left),
+    ];
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let clock = SystemClock::start();
+    std::thread::spawn(move || {
+        std::thread::park_timeout(PATIENCE);
+        eprintln!("the tests took longer than {PATIENCE:?}");
+        std::process::exit(1);
+    });
+    let mut failed = 0;
+    for (name, test) in tests {
+        if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
+            continue;
+        }
+        let passed = catch_unwind(test).is_ok();
+        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        failed += i32::from(!passed);
+    }
+    println!(
+        "{failed} failed in {:.1} s",
+        clock.now().since(Time::ZERO).as_secs_f64()
+    );
+    std::process::exit(i32::from(failed > 0));
+}
+
+fn cluster(workers: u32) -> Cluster {
+    grampus::init().unwrap().workers(workers).quiet()
+}
+
+/// A function of the row, and its class.
+fn rows() -> Shards {
+    let x = (0..ROWS * 3)
+        .map(|at| ((at * 37 % 101) as f32 - 50.0) / 25.0)
+        .collect();
+    let y = (0..ROWS).map(|row| (row % 4) as f32).collect();
+    Shards::arrays((x, [3]), (y, [])).unwrap()
+}
+
+/// With dropout and batch norm, whose bits depend on lanes and on nothing else.
+fn noisy() -> Estimator {
+    let model = Sequential::new()
+        .add(Linear::new(3, 16))
+        .add(BatchNorm::new(16))
+        .add(Relu)
+        .add(Dropout::new(0.2))
+        .add(Linear::new(16, 4));
+    Estimator::native(model, Adam::new(0.01), CrossEntropy)
+        .metric("Accuracy")
+        .unwrap()
+        .seed(7)
+        .lanes(4)
+        .threads_per_lane(1)
+}
+
+fn weights(estimator: &Estimator) -> Vec<u32> {
+    let network = estimator.network().unwrap();
+    let numbers = network.parameters().iter().chain(network.buffers());
+    numbers.map(|number| number.to_bits()).collect()
+}
+
+fn undisturbed(epochs: u64) -> Vec<u32> {
+    let mut estimator = noisy();
+    estimator
+        .fit(&cluster(1), &rows(), Fit::epochs(epochs).batch_size(20))
+        .unwrap();
+    weights(&estimator)
+}
+
+fn equal_weights_at_any_number_of_workers() {
+    let mut found = Vec::new();
+    for workers in [1, 2, 4] {
+        let (cluster, data) = (cluster(workers), rows());
+        let mut estimator = noisy();
+        let history = estimator
+            .fit(&cluster, &data, Fit::epochs(3).batch_size(20).validation(&data))
+            .unwrap();
+        assert_eq!(history.epochs.len(), 3);
+        assert_eq!(history.last("samples"), Some(ROWS as f64));
+        assert_eq!(history.last("val_num_samples"), Some(ROWS as f64));
+        let measured = estimator.evaluate(&cluster, &data).unwrap();
+        assert_eq!(history.last("val_accuracy"), measured.get("accuracy"));
+        assert_eq!(measured.num_samples, ROWS as u64);
+        found.push((weights(&estimator), measured));
+    }
+    assert!(found.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+fn a_killed_worker_changes_nothing() {
+    let cluster = cluster(2);
+    let mut estimator = noisy();
+    let mut killed = 0;
+    let fit = Fit::epochs(30).batch_size(20).on_epoch(|record| {
+        if killed < 2 && record.get("epoch") >= Some(3.0 + 8.0 * f64::from(killed)) {
+            killed += u32::from(kill_a_worker());
+        }
+        true
+    });
+    let history = estimator.fit(&cluster, &rows(), fit).unwrap();
+    assert_eq!((killed, history.losses), (2, 2));
+    assert_eq!(history.epochs.len(), 30);
+    let epochs: Vec<f64> = history
+        .epochs
+        .iter()
+        .filter_map(|record| record.get("epoch"))
+        .collect();
+    assert_eq!(epochs, (1..=30).map(f64::from).collect::<Vec<_>>());
+    assert_eq!(weights(&estimator), undisturbed(30));
+}
+
+fn a_worker_that_is_not_made_good_is_an_error() {
+    let fit = Fit::epochs(1000).batch_size(20).max_failures(0).on_epoch(|_| {
+        kill_a_worker();
+        true
+    });
+    match noisy().fit(&cluster(2), &rows(), fit) {
+        Err(Error::Lost { why, failure }) => {
+            assert!(why.contains("max_failures(0)"), "{why}");
+            assert!(failure.to_string().contains("signal 9"), "{failure}");
+        }
+        other => panic!("{:?}", other.map(|history| history.reason)),
+    }
+}
+
+fn a_run_goes_on_where_it_was_saved() {
+    let scratch = Scratch::new();
+    let place = scratch.path("runs");
+    let fit = |epochs| {
+        Fit::epochs(epochs)
+            .batch_size(20)
+            .checkpoint(&place)
+            .checkpoint_steps(NonZeroU64::new(3).unwrap())
+            .keep(2)
+    };
+    // Ends within the third epoch, of 5 steps each.
+    let cut = noisy().fit(&cluster(2), &rows(), fit(6).max_steps(12)).unwrap();
+    assert_eq!(cut.reason, "max_steps=12 steps done");
+    assert!(std::fs::read_dir(&place).unwrap().count() <= 2);
+    let mut next = noisy();
+    let history = next.fit(&cluster(4), &rows(), fit(6).resume()).unwrap();
+    assert_eq!(history.epochs.len(), 6);
+    assert_eq!(weights(&next), undisturbed(6));
+    let refused = noisy().fit(&cluster(1), &rows(), fit(6)).unwrap_err().to_string();
+    assert!(refused.contains("holds checkpoints of another run"), "{refused}");
+}
+
+fn a_run_within_an_epoch_needs_its_rows() {
+    let scratch = Scratch::new();
+    let place = scratch.path("runs");
+    let fit = |size| Fit::epochs(6).batch_size(size).checkpoint(&place).resume();
+    noisy().fit(&cluster(1), &rows(), fit(20).max_steps(7)).unwrap();
+    let refused = noisy()
+        .fit(&cluster(1), &rows(), fit(10))
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("batches of 20 of 98 rows"), "{refused}");
+}
+
+fn answers_are_those_of_the_network_in_order() {
+    let (cluster, count) = (cluster(3), 1000);
+    let values: Vec<f32> = (0..count * 3).map(|at| at as f32 / 100.0).collect();
+    let estimator = noisy();
+    let said = estimator
+        .predict(&cluster, &Shards::inputs((values.clone(), [3])).unwrap())
+        .unwrap();
+    assert_eq!((said.len(), said[0].shape.axes()), (1, &[4][..]));
+    let mut network = estimator.network().unwrap();
+    let shape = Shape::from([3]);
+    let all = [Rows {
+        values: &values,
+        shape: &shape,
+    }];
+    network.forward(&all, count, false, 0).unwrap();
+    let (expected, _) = network.output(&all, 0).unwrap();
+    assert_eq!(said[0].values.len(), expected.len());
+    let near = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-5 * other.abs().max(1.0);
+    assert!(said[0].values.iter().zip(expected).all(near));
+}
+
+fn files_give_each_row_once() {
+    let scratch = Scratch::new();
+    for part in 0..3 {
+        write_parquet(&scratch.path(&format!("{part}.parquet")), part * 40, 40);
+    }
+    let pattern = scratch.path("*.parquet");
+    let files = || {
+        Shards::parquet(&pattern)
+            .unwrap()
+            .features(["a", "b", "c"])
+            .labels(["class"])
+    };
+    let tables = Shards::table(table(0, 120))
+        .features(["a", "b", "c"])
+        .labels(["class"]);
+    assert_eq!(files().len().unwrap(), 120);
+    let mut found = Vec::new();
+    for data in [files(), tables, files().streamed(2)] {
+        let mut estimator = noisy();
+        let history = estimator
+            .fit(&cluster(2), &data, Fit::epochs(2).batch_size(16))
+            .unwrap();
+        assert_eq!(history.last("samples"), Some(120.0));
+        found.push((weights(&estimator), noisy().evaluate(&cluster(2), &data).unwrap()));
+    }
+    // Rows that are streamed come in another order.
+    assert_eq!(found[0], found[1]);
+    assert_ne!(found[0].0, found[2].0);
+    assert_eq!(found[0].1, found[2].1);
+}
+
+fn an_epoch_is_heard_of_and_may_be_the_last() {
+    let mut heard = Vec::new();
+    let fit = Fit::epochs(1000).batch_size(20).on_epoch(|record| {
+        heard.push(record.get("loss").unwrap());
+        heard.len() < 3
+    });
+    let history = noisy().fit(&cluster(2), &rows(), fit).unwrap();
+    assert!(history.reason.contains("asked to end"), "{}", history.reason);
+    assert!(heard.len() >= 3 && heard.len() < 1000);
+}
+
+fn triggers_and_schedules_hold() {
+    let mut estimator = noisy().schedule(Schedule::Plateau(Plateau {
+        patience: 0,
+        epsilon: 1e9,
+        factor: 0.5,
+        ..Plateau::new("loss")
+    }));
+    let fit = Fit::epochs(100).batch_size(20).until(Trigger::MaxEpoch {
+        n: NonZeroU64::new(4).unwrap(),
+    });
+    let history = estimator.fit(&cluster(2), &rows(), fit).unwrap();
+    let rates: Vec<f64> = history
+        .epochs
+        .iter()
+        .filter_map(|record| record.get("learning_rate"))
+        .collect();
+    assert_eq!(rates, [0.01, 0.01, 0.005, 0.0025]);
+    assert_eq!(history.reason, "4 epochs done");
+}
+
+fn weights_are_loaded_by_name() {
+    let scratch = Scratch::new();
+    let path = scratch.path("model.safetensors");
+    let mut estimator = noisy();
+    estimator
+        .fit(&cluster(2), &rows(), Fit::epochs(1).batch_size(20))
+        .unwrap();
+    estimator.save(&path).unwrap();
+    let mut other = noisy().seed(8);
+    other.load(&path).unwrap();
+    assert_eq!(weights(&other), weights(&estimator));
+    let mut small = Estimator::native(
+        Sequential::new().add(Linear::new(3, 4)),
+        Sgd::new(0.1),
+        CrossEntropy,
+    );
+    let refused = small.load(&path).unwrap_err().to_string();
+    assert!(refused.contains("0.weight"), "{refused}");
+}
+
+/// What is said where something is asked for that cannot be.
+fn refusal(estimator: &mut Estimator, data: &Shards, fit: Fit<'_>) -> String {
+    estimator.fit(&cluster(2), data, fit).unwrap_err().to_string()
+}
+
+fn wrong_use_is_named() {
+    let data = rows();
+    let says = |found: String, wanted: &str| assert!(found.contains(wanted), "{found}");
+    let two = Estimator::native(
+        Sequential::new().add(Linear::new(2, 4)),
+        Sgd::new(0.1),
+        CrossEntropy,
+    );
+    says(
+        refusal(&mut { two }, &data, Fit::epochs(1)),
+        "layer 0 (Linear(2, 4))",
+    );
+    let mut few = Estimator::native(
+        Sequential::new().add(Linear::new(3, 2)),
+        Sgd::new(0.1),
+        CrossEntropy,
+    );
+    let found = refusal(&mut few, &data, Fit::epochs(1));
+    says(found.clone(), "of the data, in lane");
+    says(found, "raised ModelError: row");
+    let mut wild = Estimator::native(
+        Sequential::new().add(Linear::new(3, 4)),
+        Sgd::new(3e38),
+        Loss::Mse,
+    );
+    let y = vec![1.0; ROWS * 4];
+    let wide = Shards::arrays((vec![1.0; ROWS * 3], [3]), (y, [4])).unwrap();
+    let found = refusal(&mut wild, &wide, Fit::epochs(9));
+    says(found.clone(), "the loss is");
+    says(found, "layer 0 (Linear(3, 4)) is the first that is not finite");
+    says(
+        refusal(&mut noisy().lanes(1), &data, Fit::epochs(1)),
+        "1 lanes leave some of 2 workers without any",
+    );
+    says(
+        refusal(&mut noisy(), &data, Fit::epochs(1).resume()),
+        "give it with checkpoint()",
+    );
+    says(
+        refusal(&mut noisy(), &data, Fit::epochs(1).batch_size(0)),
+        "batch_size must be at least 1",
+    );
+    let bare = Shards::inputs((vec![1.0; 6], [3])).unwrap();
+    says(
+        refusal(&mut noisy(), &bare, Fit::epochs(1)),
+        "the rows have no labels",
+    );
+    let table = Shards::table(table(0, 4)).features(["a", "bb"]).labels(["class"]);
+    says(refusal(&mut noisy(), &table, Fit::epochs(1)), "bb");
+    let empty = Shards::table(files::table(0, 0))
+        .features(["a", "b", "c"])
+        .labels(["class"]);
+    says(refusal(&mut noisy(), &empty, Fit::epochs(1)), "no rows");
+    assert!(noisy().metric("Acuracy").is_err());
+    says(
+        Shards::parquet("/nowhere/*.parquet").err().unwrap().to_string(),
+        "/nowhere",
+    );
+}
+
+fn nothing_is_left() {
+    let cluster = cluster(2);
+    noisy().evaluate(&cluster, &rows()).unwrap();
+    cluster.stop().unwrap();
+    assert_eq!(leftovers(), Vec::<String>::new());
+}
