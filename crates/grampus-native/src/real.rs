@@ -7,7 +7,19 @@ use num_traits::{Float, NumAssign};
 use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
 
 /// `f32` or `f64`.
-pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Send + Sync + 'static {
+pub trait Real:
+    Float
+    + NumAssign
+    + Sum
+    + Default
+    + Debug
+    + Display
+    + Send
+    + Sync
+    + 'static
+    + serde::Serialize
+    + serde::de::DeserializeOwned
+{
     /// As many of them as fit into a register.
     type Vector<S: Simd>: Copy;
 

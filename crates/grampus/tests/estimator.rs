@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use files::{Scratch, table, write_parquet};
 use grampus::nn::{BatchNorm, CrossEntropy, Dropout, Linear, Loss, Relu, Rows, Sequential, Shape};
-use grampus::optim::{Adam, Plateau, Schedule, Sgd};
+use grampus::optim::{Adam, Lamb, Optimizer, Plateau, Schedule, Sgd};
 use grampus::{Cluster, Error, Estimator, Fit, Shards, Trigger};
 use grampus_core::{Clock, SystemClock, Time};
-use processes::{kill_a_worker, leftovers};
+use processes::{kill_a_worker, kill_workers, leftovers};
 
 const ROWS: usize = 98;
 /// Longer than all of it takes on a slow machine.
@@ -53,6 +53,16 @@ fn main() {
         ),
         ("triggers_and_schedules_hold", triggers_and_schedules_hold),
         ("weights_are_loaded_by_name", weights_are_loaded_by_name),
+        ("divided_memory_changes_nothing", divided_memory_changes_nothing),
+        ("divided_memory_is_healed", divided_memory_is_healed),
+        (
+            "neighbours_that_are_lost_at_once",
+            neighbours_that_are_lost_at_once,
+        ),
+        (
+            "layers_may_have_a_rate_of_their_own",
+            layers_may_have_a_rate_of_their_own,
+        ),
         ("wrong_use_is_named", wrong_use_is_named),
         ("nothing_is_left", nothing_is_left),
     ];
@@ -144,26 +154,36 @@ fn equal_weights_at_any_number_of_workers() {
     assert!(found.windows(2).all(|pair| pair[0] == pair[1]));
 }
 
+/// Trains three times, and kills one worker each time; how often the run went on without one.
+fn disturbed(estimator: &mut Estimator, workers: u32) -> u32 {
+    let (cluster, mut losses) = (cluster(workers), 0);
+    for _ in 0..3 {
+        let mut killed = false;
+        let fit = Fit::epochs(40).batch_size(20).on_epoch(|_| {
+            killed = killed || kill_a_worker();
+            true
+        });
+        let history = estimator.fit(&cluster, &rows(), fit).unwrap();
+        let epochs: Vec<f64> = history
+            .epochs
+            .iter()
+            .filter_map(|record| record.get("epoch"))
+            .collect();
+        assert_eq!(epochs.len(), 40);
+        assert!(
+            epochs.windows(2).all(|pair| pair[1] == pair[0] + 1.0),
+            "{epochs:?}"
+        );
+        losses += history.losses;
+    }
+    losses
+}
+
 fn a_killed_worker_changes_nothing() {
-    let cluster = cluster(2);
     let mut estimator = noisy();
-    let mut killed = 0;
-    let fit = Fit::epochs(30).batch_size(20).on_epoch(|record| {
-        if killed < 2 && record.get("epoch") >= Some(3.0 + 8.0 * f64::from(killed)) {
-            killed += u32::from(kill_a_worker());
-        }
-        true
-    });
-    let history = estimator.fit(&cluster, &rows(), fit).unwrap();
-    assert_eq!((killed, history.losses), (2, 2));
-    assert_eq!(history.epochs.len(), 30);
-    let epochs: Vec<f64> = history
-        .epochs
-        .iter()
-        .filter_map(|record| record.get("epoch"))
-        .collect();
-    assert_eq!(epochs, (1..=30).map(f64::from).collect::<Vec<_>>());
-    assert_eq!(weights(&estimator), undisturbed(30));
+    // One that is killed when all is done is no loss.
+    assert!((1..=3).contains(&disturbed(&mut estimator, 2)));
+    assert_eq!(weights(&estimator), undisturbed(120));
 }
 
 fn a_worker_that_is_not_made_good_is_an_error() {
@@ -315,6 +335,94 @@ fn weights_are_loaded_by_name() {
     );
     let refused = small.load(&path).unwrap_err().to_string();
     assert!(refused.contains("0.weight"), "{refused}");
+}
+
+/// With memory for each parameter, and a norm over all gradients.
+fn with(optimizer: impl Into<Optimizer>) -> Estimator {
+    let model = Sequential::new()
+        .add(Linear::new(3, 16))
+        .add(BatchNorm::new(16))
+        .add(Relu)
+        .add(Linear::new(16, 4));
+    let estimator = Estimator::native(model, optimizer, CrossEntropy).seed(7).lanes(4);
+    estimator.threads_per_lane(1).clip_norm(1.0)
+}
+
+fn divided_memory_changes_nothing() {
+    let kinds: [fn() -> Optimizer; 3] = [
+        || Adam::new(0.01).into(),
+        || Sgd::new(0.1).momentum(0.9).into(),
+        || Lamb::new(0.01).into(),
+    ];
+    for kind in kinds {
+        let mut whole = with(kind());
+        whole
+            .fit(&cluster(1), &rows(), Fit::epochs(3).batch_size(20))
+            .unwrap();
+        for workers in [1, 2, 3, 4] {
+            let mut divided = with(kind()).sharded();
+            let scratch = Scratch::new();
+            let fit = Fit::epochs(2).batch_size(20).checkpoint(scratch.path("runs"));
+            divided.fit(&cluster(workers), &rows(), fit).unwrap();
+            // On from what was saved, with another number of workers.
+            let mut next = with(kind()).sharded();
+            let fit = Fit::epochs(3)
+                .batch_size(20)
+                .checkpoint(scratch.path("runs"))
+                .resume();
+            next.fit(&cluster(5 - workers), &rows(), fit).unwrap();
+            assert_eq!(weights(&next), weights(&whole), "{:?} with {workers}", kind());
+        }
+    }
+}
+
+fn divided_memory_is_healed() {
+    let mut whole = with(Adam::new(0.01));
+    whole
+        .fit(&cluster(1), &rows(), Fit::epochs(120).batch_size(20))
+        .unwrap();
+    let mut divided = with(Adam::new(0.01)).sharded();
+    assert!((1..=3).contains(&disturbed(&mut divided, 3)));
+    assert_eq!(weights(&divided), weights(&whole));
+}
+
+fn neighbours_that_are_lost_at_once() {
+    let scratch = Scratch::new();
+    let mut whole = with(Adam::new(0.01));
+    whole
+        .fit(&cluster(1), &rows(), Fit::epochs(12).batch_size(20))
+        .unwrap();
+    let fit = |place: &str| Fit::epochs(12).batch_size(20).checkpoint(scratch.path(place));
+    let mut divided = with(Adam::new(0.01)).sharded();
+    let mut killed = 0;
+    let kills = fit("saved").on_epoch(|record| {
+        if killed == 0 && record.get("epoch") >= Some(4.0) {
+            killed = kill_workers(2);
+        }
+        true
+    });
+    // One after the other at the latest, and so with one loss or two.
+    let history = divided.fit(&cluster(2), &rows(), kills).unwrap();
+    assert_eq!(killed, 2);
+    assert!(history.losses > 0);
+    assert_eq!(weights(&divided), weights(&whole));
+}
+
+fn layers_may_have_a_rate_of_their_own() {
+    let mut frozen = with(Sgd::new(0.1)).group(["0", "1.weight"], 0.0, None);
+    let before = frozen.network().unwrap().parameters().to_vec();
+    frozen
+        .fit(&cluster(2), &rows(), Fit::epochs(1).batch_size(20))
+        .unwrap();
+    let network = frozen.network().unwrap();
+    for placed in network.parameter_places() {
+        let same = before[placed.place.clone()] == network.parameters()[placed.place.clone()];
+        let wanted = ["0.weight", "0.bias", "1.weight"].contains(&placed.name.as_str());
+        assert_eq!(same, wanted, "{}", placed.name);
+    }
+    let mut wrong = with(Sgd::new(0.1)).group(["fc"], 0.5, None);
+    let found = refusal(&mut wrong, &rows(), Fit::epochs(1));
+    assert!(found.contains("there is no parameter of fc"), "{found}");
 }
 
 /// What is said where something is asked for that cannot be.

@@ -5,7 +5,7 @@ use crate::real::Real;
 
 /// What is done to each element of a gradient as it is read: it is scaled first, then kept between two
 /// values.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Clip {
     /// What it is multiplied with.
     pub scale: f64,

@@ -136,6 +136,11 @@ pub trait Model {
     /// part came whole.
     fn commit(&mut self) -> Result<f64, Self::Error>;
 
+    /// Where a commit failed: the loss of the step if it was applied here all the same, so that this worker stands behind it.
+    fn applied(&self) -> Option<f64> {
+        None
+    }
+
     /// Rows and weight of a batch over all lanes of all workers.
     fn agree(&mut self, parts: &[Part<Self::Batch>]) -> Result<Total, Self::Error>;
 }

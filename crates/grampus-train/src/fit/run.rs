@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use grampus_core::{Clock, Time};
 
-use super::{Batch, Feed, Model, Position, Progress, Record, Settings, Watcher};
+use super::{Batch, Feed, Model, Position, Progress, Record, Settings, Total, Watcher};
 use crate::plan::{Draw, lane_seed};
 use crate::trigger;
 use crate::whereabouts::{Phase, Whereabouts};
@@ -209,7 +209,22 @@ impl<B, E> Run<'_, B, E> {
             self.model.train(part, share, seed)?;
         }
         self.enter(Phase::Sync);
-        let loss = self.model.commit()?;
+        match self.model.commit() {
+            Ok(loss) => {
+                self.advance(&total, loss);
+                Ok(Some(loss))
+            }
+            Err(error) => {
+                if let Some(loss) = self.model.applied() {
+                    self.advance(&total, loss);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A step is done.
+    fn advance(&mut self, total: &Total, loss: f64) {
         self.at.step += 1;
         self.at.step_in_epoch += 1;
         self.at.rows += total.rows;
@@ -217,7 +232,6 @@ impl<B, E> Run<'_, B, E> {
         self.at.weight += total.weight;
         self.at.loss = Some(loss);
         self.at.score = None;
-        Ok(Some(loss))
     }
 
     /// Looks at what the step has done; the reason where it ends the run. The last step of an epoch is saved with it.

@@ -6,7 +6,7 @@ use grampus_native::schedule::Schedule;
 use grampus_native::{Loss, Model};
 use serde::{Deserialize, Serialize};
 
-use super::learner::Bounds;
+use super::learner::{Bounds, LayerGroup};
 use super::packed::PackedArray;
 use crate::fit::{Position, Record};
 use crate::metrics::Metric;
@@ -25,6 +25,10 @@ pub struct Spec {
     pub schedule: Option<Schedule>,
     /// Bounds of gradients.
     pub bounds: Bounds,
+    /// Layers with settings of their own.
+    pub groups: Vec<LayerGroup>,
+    /// Whether what the optimizer remembers is divided among the workers.
+    pub sharded: bool,
     /// What is measured.
     pub metrics: Vec<Named>,
 }
@@ -165,6 +169,11 @@ pub enum Event {
     Epoch {
         /// What came out of it.
         record: Record,
+    },
+    /// Something that people should know.
+    Note {
+        /// In words.
+        text: String,
     },
     /// A checkpoint is being written.
     Checkpoint {

@@ -1,14 +1,18 @@
 //! What a worker keeps of a run whose other workers are gone, and how all of them get it.
 
+use grampus_collective::Element;
+use grampus_native::Real;
 use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
 use super::job::FitJob;
 use super::seat::Seat;
-use super::state::State;
+use super::sharing::Held;
+use super::state::{Plain, State};
 use crate::fit::{Position, Record};
 
 /// A run as one worker has it.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Kept {
     /// Which run.
     pub run: String,
@@ -17,7 +21,24 @@ pub struct Kept {
     /// What came out of its epochs.
     pub records: Vec<Record>,
     /// Weights and memories.
-    pub state: State,
+    pub has: Has,
+}
+
+/// What is kept.
+#[derive(Clone, Serialize, Deserialize)]
+pub enum Has {
+    /// All of it, as [`State::to_bytes`] gives it.
+    Whole(Vec<u8>),
+    /// The parts that are this worker's, and what is said about the rest.
+    Parts(Vec<u8>, String),
+}
+
+/// What a run goes on with.
+pub(super) enum Start<T> {
+    /// A state, or first weights where there is none.
+    State(Option<Box<State>>),
+    /// What all workers have kept, to be put together.
+    Parts(Vec<Held<T>>, Plain),
 }
 
 /// How far a worker has come: steps, and epochs, which may end without a step.
@@ -27,17 +48,27 @@ struct Reached {
     epoch: u64,
 }
 
-/// Lets all workers go on from where the one stands that has come furthest; it says why it is that one.
+impl Kept {
+    fn reached(&self) -> Reached {
+        Reached {
+            step: self.at.step,
+            epoch: self.at.epoch,
+        }
+    }
+}
+
+/// Lets all workers go on from where the one stands that has come furthest; nothing where nobody has anything.
 ///
 /// ```text
 /// ranks have come to   step 7, step 8, nowhere   →   all go on from step 8, which rank 1 has
 /// ```
-pub(super) fn gone_on(job: &mut FitJob, kept: Option<Kept>, seat: &Seat) -> Result<Option<State>, RunError> {
+pub(super) fn gone_on<T: Real + Element>(
+    job: &mut FitJob,
+    kept: Option<Kept>,
+    seat: &Seat,
+) -> Result<Option<Start<T>>, RunError> {
     let mine = kept.filter(|kept| kept.run == job.id);
-    let reached = mine.as_ref().map(|kept| Reached {
-        step: kept.at.step,
-        epoch: kept.at.epoch,
-    });
+    let reached = mine.as_ref().map(Kept::reached);
     let told = seat.gather(&serde_json::to_vec(&reached).map_err(unreadable)?)?;
     let mut places: Vec<Option<Reached>> = Vec::with_capacity(told.len());
     for each in &told {
@@ -46,24 +77,41 @@ pub(super) fn gone_on(job: &mut FitJob, kept: Option<Kept>, seat: &Seat) -> Resu
     let Some(source) = furthest(&places) else {
         return Ok(None);
     };
-    let text = match &mine {
-        Some(kept) if seat.group.rank() == source => {
-            let told = (&kept.at, &kept.records);
-            serde_json::to_vec(&(told, kept.state.to_bytes()?.len())).map_err(unreadable)?
+    // All send their parts; of a whole, the one that has come furthest sends it.
+    let sends = seat.group.rank() == source
+        || matches!(
+            mine,
+            Some(Kept {
+                has: Has::Parts(..),
+                ..
+            })
+        );
+    let text = match mine.filter(|_| sends) {
+        Some(kept) => postcard::to_stdvec(&kept).map_err(unreadable)?,
+        None => Vec::new(),
+    };
+    let mut all: Vec<Option<Kept>> = Vec::with_capacity(places.len());
+    for each in seat.gather(&text)? {
+        let kept = (!each.is_empty()).then(|| postcard::from_bytes(&each));
+        all.push(kept.transpose().map_err(unreadable)?);
+    }
+    let Some(best) = all[source].clone() else {
+        return Ok(None);
+    };
+    job.at = best.at;
+    job.records = best.records;
+    Ok(Some(match best.has {
+        Has::Whole(bytes) => Start::State(Some(Box::new(State::from_bytes(&bytes)?))),
+        Has::Parts(_, plain) => {
+            let mut parts = Vec::new();
+            for kept in all.into_iter().flatten() {
+                if let Has::Parts(bytes, _) = kept.has {
+                    parts.push(Held::from_bytes(&bytes).map_err(RunError::Asked)?);
+                }
+            }
+            Start::Parts(parts, serde_json::from_str(&plain).map_err(unreadable)?)
         }
-        _ => Vec::new(),
-    };
-    let told = seat.gather(&text)?.swap_remove(source);
-    let ((at, records), length): ((Position, Vec<Record>), usize) =
-        serde_json::from_slice(&told).map_err(unreadable)?;
-    let mut bytes = match &mine {
-        Some(kept) if seat.group.rank() == source => kept.state.to_bytes()?,
-        _ => vec![0; length],
-    };
-    seat.group.broadcast(&mut bytes, source as u32)?;
-    job.at = at;
-    job.records = records;
-    State::from_bytes(&bytes).map(Some)
+    }))
 }
 
 /// The first of those that have come furthest; nothing where nobody has anything.
@@ -72,7 +120,7 @@ fn furthest(places: &[Option<Reached>]) -> Option<usize> {
     places.iter().position(|place| place.as_ref() == Some(most))
 }
 
-fn unreadable(error: serde_json::Error) -> RunError {
+fn unreadable(error: impl std::fmt::Display) -> RunError {
     RunError::Asked(format!("what another worker has kept cannot be read: {error}"))
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use grampus_collective::{CollectiveError, Element, Op};
 use grampus_native::schedule::{PlateauState, Schedule};
@@ -12,7 +13,8 @@ use super::job::Spec;
 use super::learner::{Judging, LaneRows, Learner};
 use super::rows::LaneBatch;
 use super::seat::Seat;
-use super::state::State;
+use super::sharing::Held;
+use super::state::{Plain, State};
 use crate::fit::{Model, Part, Total};
 use crate::gradients::Gradients;
 use crate::plan::{Draw, lane_seed};
@@ -35,6 +37,12 @@ pub(super) struct Trained<T> {
     pub epoch: u64,
     /// What is known of a loss of this step that is no number.
     odd: Option<String>,
+    /// The sum of a step is there, and all know of it or may do so; it was not applied.
+    ready: bool,
+    /// A step is being applied: what is there belongs neither to it nor to the one before.
+    midst: bool,
+    /// The loss of a step that was applied here, and of which not all know.
+    applied: Option<f64>,
     /// Whether a worker wants to stop after the step that was done last.
     pub stops: bool,
     /// Whether this worker wants to stop.
@@ -51,6 +59,7 @@ impl<T: Real + Element> Trained<T> {
         let network = network(spec, seat)?;
         let judging = Judging::new(network, loss.clone())?;
         let mut learner = Learner::new(judging, optimizer, spec.bounds)?;
+        learner.set_groups(&spec.groups)?;
         if let Some(schedule) = &spec.schedule {
             schedule.check()?;
         }
@@ -77,9 +86,47 @@ impl<T: Real + Element> Trained<T> {
             step: 0,
             epoch: state.map_or(0, |state| state.plain.epoch),
             odd: None,
+            ready: false,
+            midst: false,
+            applied: None,
             stops: false,
             wants_to_stop: Box::new(|| false),
         })
+    }
+
+    /// Takes what all workers that are left have of a run; says which part is lost, if one is.
+    pub fn heal(&mut self, held: Vec<Held<T>>, plain: &Plain) -> Result<(), String> {
+        self.learner.heal(held)?;
+        self.kept = self.learner.judging.network.buffers().to_vec();
+        self.first_kept = self.kept.clone();
+        (self.epoch, self.plateau) = (plain.epoch, plain.plateau.clone());
+        Ok(())
+    }
+
+    /// Divides what the optimizer remembers among the workers.
+    pub fn divide(&mut self) {
+        let group = &self.seat.group;
+        if group.size() > 1 {
+            self.learner.divide(group.size(), group.rank());
+        }
+    }
+
+    /// What this worker has of the run, where that is divided; nothing of a step that is being applied.
+    pub fn held(&self) -> Result<Option<Held<T>>, RunError> {
+        let next = (&self.gradients, self.rate(), self.first_kept.as_slice());
+        match self.midst {
+            true => Ok(None),
+            false => Ok(self.learner.held(&self.kept, self.ready.then_some(next))?),
+        }
+    }
+
+    /// What is said about the rest of its state.
+    pub fn plain(&self) -> Plain {
+        Plain {
+            epoch: self.epoch,
+            plateau: self.plateau.clone(),
+            ..Plain::default()
+        }
     }
 
     /// The learning rate of the next step.
@@ -110,8 +157,9 @@ impl<T: Real + Element> Trained<T> {
         Ok(())
     }
 
+    /// All of it; all workers must ask at once where it is divided among them.
     pub fn state(&self) -> Result<State, RunError> {
-        Ok(State::of(&self.learner, self.epoch, self.plateau.clone())?)
+        State::of(&self.learner, &self.seat.group, self.epoch, self.plateau.clone())
     }
 
     /// Forgets what was begun of a step.
@@ -167,6 +215,8 @@ impl<T: Real + Element> Trained<T> {
     }
 
     fn commit(&mut self) -> Result<f64, RunError> {
+        (self.ready, self.applied) = (false, None);
+        let group = Arc::clone(&self.seat.group);
         let summed = self.gradients.finish(self.seat.hope())?;
         if !summed.loss.is_finite() {
             // All workers see it; the one whose rows they are says why.
@@ -177,16 +227,25 @@ impl<T: Real + Element> Trained<T> {
                 }),
             });
         }
-        if !self.kept.is_empty() {
-            if self.seat.group.size() > 1 {
-                self.seat.group.broadcast(&mut self.first_kept, 0)?;
-            }
-            self.kept.copy_from_slice(&self.first_kept);
-            self.roll_back();
+        if !self.kept.is_empty() && group.size() > 1 {
+            group.broadcast(&mut self.first_kept, 0)?;
         }
-        self.learner.update(&self.gradients, self.rate())?;
+        if self.learner.share.is_some() {
+            // Who goes on from here knows that all others have what they need to do so, too.
+            self.ready = true;
+            group.barrier()?;
+        }
+        self.midst = true;
+        self.kept.copy_from_slice(&self.first_kept);
+        self.roll_back();
+        let rate = self.rate();
+        self.learner.update_kept(&self.gradients, rate, &group)?;
+        (self.ready, self.midst) = (false, false);
         self.step += 1;
         self.stops = summed.stops;
+        self.applied = Some(summed.loss);
+        self.learner.spread(&group)?;
+        self.applied = None;
         Ok(summed.loss)
     }
 
@@ -253,6 +312,10 @@ impl<T: Real + Element> Model for Lent<T> {
 
     fn commit(&mut self) -> Result<f64, RunError> {
         self.0.borrow_mut().commit()
+    }
+
+    fn applied(&self) -> Option<f64> {
+        self.0.borrow().applied
     }
 
     fn agree(&mut self, parts: &[Part<LaneBatch<T>>]) -> Result<Total, RunError> {

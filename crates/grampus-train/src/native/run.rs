@@ -10,7 +10,7 @@ use grampus_native::Real;
 use super::error::RunError;
 use super::feed::RowsFeed;
 use super::job::{Event, FitJob, PassJob, Spec};
-use super::kept::{Kept, gone_on};
+use super::kept::{Has, Kept, Start, gone_on};
 use super::learner::Judging;
 use super::model::{Lent, Trained, network};
 use super::pass::{Evaluation, Prediction, answer, judge};
@@ -52,16 +52,12 @@ pub fn fit<T: Real + Element>(
     hooks: Hooks<'_>,
     kept: &mut Option<Kept>,
 ) -> Result<Fitted, RunError> {
-    let state = match job.losses {
-        0 => state,
-        _ => match gone_on(&mut job, kept.take(), seat)? {
-            Some(found) => Some(found),
-            None => from_checkpoint(&mut job, seat)?,
-        },
-    };
+    let mut trained = begun::<T>(&mut job, state, seat, kept.take(), hooks.tell)?;
+    if job.spec.sharded {
+        trained.divide();
+    }
     let loss = job.spec.loss.as_ref();
     let mut feed: RowsFeed<T> = RowsFeed::open(job.data.clone(), seat, loss, true)?;
-    let mut trained = Trained::new(&job.spec, seat, state.as_ref())?;
     trained.step = job.at.step;
     trained.wants_to_stop = hooks.wants_to_stop;
     let trained = Rc::new(RefCell::new(trained));
@@ -84,11 +80,11 @@ pub fn fit<T: Real + Element>(
     // Also where all went well: the first worker may be lost before its answer has arrived.
     if ended.as_ref().map_or_else(RunError::is_consequence, |_| true) {
         trained.roll_back();
-        *kept = Some(Kept {
+        *kept = has(&trained)?.map(|has| Kept {
             run: job.id.clone(),
             at,
             records: records.clone(),
-            state: trained.state()?,
+            has,
         });
     }
     let outcome = ended?;
@@ -101,6 +97,52 @@ pub fn fit<T: Real + Element>(
         records,
         reason: outcome.reason,
     })
+}
+
+/// The model as the run begins, or as it goes on after workers were lost.
+fn begun<T: Real + Element>(
+    job: &mut FitJob,
+    state: Option<State>,
+    seat: &Seat,
+    kept: Option<Kept>,
+    tell: &dyn Fn(&Event),
+) -> Result<Trained<T>, RunError> {
+    if job.losses == 0 {
+        return Trained::new(&job.spec, seat, state.as_ref());
+    }
+    let why = match gone_on::<T>(job, kept, seat)? {
+        Some(Start::State(state)) => return Trained::new(&job.spec, seat, state.as_deref()),
+        Some(Start::Parts(parts, plain)) => {
+            let mut trained = Trained::new(&job.spec, seat, None)?;
+            match trained.heal(parts, &plain) {
+                Ok(()) => return Ok(trained),
+                Err(why) => why,
+            }
+        }
+        None => "no worker is left that has the run".to_owned(),
+    };
+    let state = from_checkpoint(job, seat)?;
+    if seat.leads() {
+        let text = format!(
+            "{why}: the run goes on from its last checkpoint, at step {}",
+            job.at.step
+        );
+        tell(&Event::Note { text });
+    }
+    Trained::new(&job.spec, seat, state.as_ref())
+}
+
+/// What this worker keeps of a run that was cut off; nothing of a step that is being applied.
+fn has<T: Real + Element>(trained: &Trained<T>) -> Result<Option<Has>, RunError> {
+    if trained.learner.share.is_none() {
+        return Ok(Some(Has::Whole(trained.state()?.to_bytes()?)));
+    }
+    let plain =
+        serde_json::to_string(&trained.plain()).map_err(|error| RunError::Asked(error.to_string()))?;
+    match trained.held()? {
+        Some(held) => Ok(Some(Has::Parts(held.to_bytes().map_err(RunError::Asked)?, plain))),
+        None => Ok(None),
+    }
 }
 
 /// Looks on; only the first worker saves.

@@ -1,6 +1,6 @@
 //! All that a native model needs to go on, as bytes: its weights, and what the optimizer remembers.
 
-use grampus_collective::Element;
+use grampus_collective::{Element, Group};
 use grampus_native::schedule::PlateauState;
 use grampus_native::{Network, Real};
 use serde::{Deserialize, Serialize};
@@ -35,13 +35,14 @@ pub struct Plain {
 }
 
 impl State {
-    /// As it is now.
+    /// As it is now; all workers must ask at once where the optimizer's memory is divided among them.
     pub fn of<T: Real + Element>(
         learner: &Learner<T>,
+        group: &Group,
         epoch: u64,
         plateau: Option<PlateauState>,
-    ) -> Result<Self, CheckpointError> {
-        let slots = learner.state.slots();
+    ) -> Result<Self, RunError> {
+        let slots = learner.slots(group)?;
         let flat = |name: &str, values: &[T]| tensor(name, vec![values.len()], values);
         Ok(Self {
             plain: Plain {

@@ -85,10 +85,14 @@ impl<T: Real + Element> Watcher for Watch<'_, T> {
     }
 
     fn save(&mut self, at: &Position, why: &str) -> Result<(), RunError> {
+        // All workers ask, also those who do not save: parts of it may be theirs.
+        let state = match (&self.store, self.job.spec.sharded) {
+            (None, false) => return Ok(()),
+            _ => self.trained.borrow().state()?,
+        };
         let Some(store) = &mut self.store else {
             return Ok(());
         };
-        let state = self.trained.borrow().state()?;
         let told = (self.records.as_slice(), self.samples, why);
         if let Some(path) = store.save(state, self.job, at, told)? {
             self.tell(&Event::Checkpoint {

@@ -11,7 +11,9 @@ use grampus_native::schedule::Schedule;
 use grampus_native::{Loss, Model, Network, Shape};
 use grampus_train::fit::Position;
 use grampus_train::metrics::Metric;
-use grampus_train::native::{Array, Bounds, Evaluation, Layout, Named, PassJob, Prediction, Spec, State};
+use grampus_train::native::{
+    Array, Bounds, Evaluation, LayerGroup, Layout, Named, PassJob, Prediction, Spec, State,
+};
 use grampus_train::plan::{Draw, lane_seed};
 
 pub use fit::Fit;
@@ -65,6 +67,8 @@ impl Estimator {
                 optimizer: Some(optimizer.into()),
                 schedule: None,
                 bounds: Bounds::default(),
+                groups: Vec::new(),
+                sharded: false,
                 metrics: Vec::new(),
             },
             seed: 0,
@@ -129,6 +133,29 @@ impl Estimator {
     /// Scales gradients whose norm over all parameters is above this.
     pub fn clip_norm(mut self, most: f64) -> Self {
         self.spec.bounds.norm = Some(most);
+        self
+    }
+
+    /// Gives some layers a learning rate of their own, as a factor, and a decay. Names are those of layers or of single parameters,
+    /// such as `fc` or `fc.bias`.
+    pub fn group<N: Into<String>>(
+        mut self,
+        layers: impl IntoIterator<Item = N>,
+        lr_factor: f64,
+        weight_decay: Option<f64>,
+    ) -> Self {
+        self.spec.groups.push(LayerGroup {
+            layers: layers.into_iter().map(Into::into).collect(),
+            lr_factor,
+            weight_decay,
+        });
+        self
+    }
+
+    /// Divides what the optimizer remembers among the workers: each keeps a part, and that of its neighbour in case that one is lost. The
+    /// weights are the same to the bit.
+    pub fn sharded(mut self) -> Self {
+        self.spec.sharded = true;
         self
     }
 

@@ -65,6 +65,7 @@ impl Show {
                 );
             }
             Event::Epoch { record } => self.line(&told(record)),
+            Event::Note { text } => self.note(text),
             _ => {}
         }
     }

@@ -5,13 +5,19 @@ use std::path::Path;
 
 /// Kills one worker of this process; false where there is none.
 pub fn kill_a_worker() -> bool {
-    let worker = descendants()
+    kill_workers(1) == 1
+}
+
+/// Kills so many workers of this process; says how many there were.
+pub fn kill_workers(most: usize) -> usize {
+    let workers = descendants()
         .into_iter()
-        .find(|pid| role(*pid).starts_with("worker:"));
-    worker.is_some_and(|pid| {
-        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        .filter(|pid| role(*pid).starts_with("worker:"));
+    let killed = workers.take(most).filter(|pid| {
+        let pid = rustix::process::Pid::from_raw(*pid as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
-    })
+    });
+    killed.count()
 }
 
 /// Processes and folders that this process should not have left.
