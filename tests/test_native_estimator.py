@@ -218,6 +218,12 @@ def test_what_is_saved_is_loaded_again(tmp_path):
     model = other.get_model()
     # As many rows at once as workers get: products round otherwise with others.
     np.testing.assert_array_equal(model(rows()["x"]), estimator.predict(rows()["x"], batch_size=90))
+    # The file says which layers they are of.
+    read = gp.Estimator.from_native(model=tmp_path / "w.safetensors", workers=1)
+    assert read.digest() == estimator.digest()
+    torch.save({}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"w\.pt does not say which layers its weights are of"):
+        gp.Estimator.from_native(model=str(tmp_path / "w.pt"))
 
 
 # Wrong use

@@ -171,6 +171,8 @@ class Estimator(Params):
         scheduler: Any = None,
         config: dict[str, Any] | None = None,
         dtype: str = "float32",
+        groups: Sequence[Any] = (),
+        sharded: bool = False,
         metrics: Any = None,
         workers: int | None = None,
         model_dir: str | os.PathLike[str] | None = None,
@@ -181,12 +183,16 @@ class Estimator(Params):
         """An Estimator of a model of Grampus's own engine, in Rust: it needs no other framework.
 
         Args:
-            model: a `gp.nn.Sequential` or `gp.nn.Model`, or a function `f(config)` that returns one.
+            model: a `gp.nn.Sequential` or `gp.nn.Model`, or a function `f(config)` that returns one; or the
+                path of a file that `save` wrote, whose layers and weights it then has.
             loss: of `gp.nn`, such as `gp.nn.MSE()`.
             optimizer: of `gp.optim`, such as `gp.optim.Adam(lr=0.01)`.
             scheduler: of `gp.optim`, such as `gp.optim.Cosine(1000)`.
             config: passed to functions that make models and data.
             dtype: "float32" or "float64".
+            groups: `gp.optim.Group`s: layers with a learning rate of their own.
+            sharded: divide what the optimizer remembers among the workers; each keeps a part, and that of its
+                neighbour in case that one is lost. The weights are the same to the bit.
             metrics, workers, model_dir, seed, lanes, threads_per_lane: as for `from_torch`.
 
         >>> import grampus as gp
@@ -195,9 +201,13 @@ class Estimator(Params):
         """
         if dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64', it is {dtype!r}")
-        config = {**(config or {}), "dtype": dtype}
-        given = {name: value for name, value in locals().items() if name not in ("cls", "dtype")}
-        return cls(framework="native", **given)
+        config = {**(config or {}), "dtype": dtype, "groups": list(groups), "sharded": bool(sharded)}
+        path = model if isinstance(model, str | os.PathLike) else None
+        if path is not None:
+            model = importlib.import_module("grampus.nn.graph").Saved(os.fspath(path))
+        own = ("cls", "dtype", "groups", "sharded", "path", "own")
+        estimator = cls(framework="native", **{name: v for name, v in locals().items() if name not in own})
+        return estimator if path is None else estimator.load(path)
 
     def fit(
         self,

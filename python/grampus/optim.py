@@ -136,6 +136,22 @@ class LAMB(Optimizer):
 
 
 @dataclass(frozen=True)
+class Group:
+    """Layers with a learning rate of their own, as a factor, and a decay: see `Estimator.from_native`.
+
+    `layers` are names of layers or of single parameters, such as "fc" or "fc.bias".
+    """
+
+    layers: Sequence[str]
+    lr_factor: float = 1.0
+    weight_decay: float | None = None
+
+    def description(self) -> dict[str, Any]:
+        """As the engine reads it."""
+        return {**vars(self), "layers": [self.layers] if isinstance(self.layers, str) else list(self.layers)}
+
+
+@dataclass(frozen=True)
 class Schedule:
     """The learning rate as a function of the step; `PerEpoch` makes it one of the epoch."""
 
@@ -226,6 +242,38 @@ class OneCycle(Schedule):
     div_factor: float = 25.0
     final_div_factor: float = 1e4
     kind: ClassVar[str] = "OneCycle"
+
+
+@dataclass(frozen=True)
+class Plateau(Schedule):
+    """Multiplied with `factor` when `monitor` has not got better for more than `patience` epochs.
+
+    `monitor` is a name in the record of an epoch, such as "loss" or "val_accuracy"; `mode` says whether "min"
+    or "max" is better, and `epsilon` by how much it has to be. After a cut, `cooldown` epochs do not count.
+    """
+
+    monitor: str = "loss"
+    factor: float = 0.1
+    patience: int = 10
+    mode: str = "min"
+    epsilon: float = 1e-4
+    cooldown: int = 0
+    min_lr: float = 0.0
+    kind: ClassVar[str] = "Plateau"
+
+
+@dataclass(frozen=True)
+class Stages(Schedule):
+    """Schedules one after the other, each for so many steps: Orca's `SequentialSchedule`."""
+
+    steps_per_epoch: int
+    stages: Sequence[tuple[Schedule, int]]
+    kind: ClassVar[str] = "Sequence"
+
+    def description(self) -> dict[str, Any]:
+        """As the engine reads it."""
+        stages = [{"schedule": schedule.description(), "steps": steps} for schedule, steps in self.stages]
+        return {"kind": self.kind, "steps_per_epoch": self.steps_per_epoch, "stages": stages}
 
 
 @dataclass(frozen=True)

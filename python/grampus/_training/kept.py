@@ -73,8 +73,11 @@ def gone_on(job: Fit, group: Group) -> Fit:
         raise NothingKept("no worker is left that has the run")
     source, why = found
     furthest = places[source][0]
+    parts = _parts(mine, group)
     if mine is None or any(each is None or each[0] != furthest for each in places):
         mine = _spread(mine if group.rank == source else None, group, source)
+    if parts:
+        mine = replace(mine, state={**mine.state, "parts": parts})
     meters: dict[int, Any] = {}
     begun: dict[int, float] = {}
     for each in places:
@@ -89,6 +92,13 @@ def gone_on(job: Fit, group: Group) -> Fit:
         text = f"the run goes on from step {furthest[0]} on {workers}{f': {why}' if others else ''}"
         _report.note(text + _missing(job, mine))
     return _with(job, mine)
+
+
+def _parts(mine: Kept | None, group: Group) -> list[bytes]:
+    """What each worker has of a run that is divided among them."""
+    own = [] if mine is None else mine.state.get("parts", [])
+    told = group._native.gather_bytes(pickle.dumps(own))
+    return [part for each in told for part in pickle.loads(each)]
 
 
 def _missing(job: Fit, mine: Kept) -> str:

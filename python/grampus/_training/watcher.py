@@ -61,6 +61,8 @@ class Watcher:
         self._validation = validation
         self._take = take
         self._group = model.lanes.group
+        # Whether what the optimizer remembers is divided among the workers.
+        self._sharded = getattr(model, "sharded", False)
         self._leads = self._group.rank == 0
         self.callbacks = job.callbacks
         self.records: list[dict[str, Any]] = [] if job.saved is None else list(job.saved["records"])
@@ -162,7 +164,7 @@ class Watcher:
         kept.keep(
             kept.Kept(
                 run=self._job.id,
-                state=self._take(self._model),
+                state=self._model.held() if self._sharded else self._take(self._model),
                 meta=self._meta(json.loads(at)),
                 meters=self._tally.states(self._model.meters),
                 callbacks=self._callbacks_now if self._group.size > 1 else _attributes(self.callbacks),
@@ -254,12 +256,14 @@ class Watcher:
         """Write a checkpoint, in the background."""
         # Peers of the group have proved the key of the job.
         told = self._group._native.gather_bytes(pickle.dumps(self._meter_states()))
+        # Parts of the state may be with those who do not save.
+        state = self._take(self._model) if self._leads or self._sharded else {}
         if self._store is None:
             return
         job = self._job
         by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
         meta = {**self._meta(json.loads(at)), "meters": saved.written_meters(by_lane), "why": why}
-        name = self._store.save(self._take(self._model), meta, self._score())
+        name = self._store.save(state, meta, self._score())
         if name is not None:
             self._tell(kind="checkpoint", name=name, path=f"{job.saving.url}/{name}")  # type: ignore[union-attr]
 

@@ -69,8 +69,10 @@ def fit(job: Fit) -> dict[str, Any]:
             records = [*watcher.records, *watcher.cut_off(ended)]
             watcher.run_ends(ended, reason)
         answer: dict[str, Any] = {"pid": os.getpid(), "rows": model.rows}
+        # Parts of the state may be with others.
+        state = framework.take(model) if lanes.group.rank == 0 or getattr(model, "sharded", False) else {}
         if lanes.group.rank == 0:
-            answer["state"] = framework.take(model)
+            answer["state"] = state
             answer |= {"at": ended, "reason": reason, "records": records}
             answer["callbacks"] = [vars(callback) for callback in job.callbacks]
         return answer

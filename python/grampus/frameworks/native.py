@@ -13,13 +13,14 @@ import numpy as np
 from grampus import _exception, _native
 from grampus._training import creator, trees
 from grampus._training.feed import Batch, StreamFeed, TableFeed
+from grampus._training.kept import NothingKept
 from grampus._training.leaving import wants_to_stop
 from grampus._training.metering import Tally
 from grampus._training.repeated import Repeated
 from grampus._training.saved import Packed, tensors
 from grampus._training.saved import packed as loaded
 from grampus.frameworks import _native_data
-from grampus.nn import Described
+from grampus.nn.graph import MODEL, Described
 from grampus.shards import batches, feeding
 
 if TYPE_CHECKING:
@@ -41,23 +42,27 @@ class Network:
             described = creator.call(described, "model creator", "f(config)", spec.config)
         if not isinstance(described, Described):
             raise TypeError(
-                f"model is a {type(described).__name__}: pass a gp.nn.Sequential or a gp.nn.Model"
+                f"model is a {type(described).__name__}: pass a gp.nn.Sequential, a gp.nn.Model or a file"
             )
         if training and (spec.loss is None or spec.optimizer is None):
             raise ValueError(
                 "a native model is trained with a loss of gp.nn and an optimizer of gp.optim: pass both"
             )
+        self.description = json.dumps(described.description())
         self.dtype = _TYPES[spec.config.get("dtype", "float32")]
         loss = None if spec.loss is None else json.dumps(_made(spec.loss).description())
         optimizer = json.dumps(_made(spec.optimizer).description()) if training else None
         self.native = _native.NativeModel(
-            json.dumps(described.description()),
+            self.description,
             seed,
             threads,
             self.dtype is np.float64,
             loss,
             optimizer,
             _clipping(spec.clipping) if training else (None, None, None),
+            json.dumps([group.description() for group in spec.config.get("groups", [])])
+            if training
+            else "[]",
         )
 
     def __call__(self, *inputs: Any) -> Any:
@@ -107,12 +112,21 @@ class Model:
         self.optimizer = _made(spec.optimizer) if training else None
         self._rates = None
         if training and spec.scheduler is not None:
-            self._rates = _native.Rates(json.dumps(_made(spec.scheduler).description()))
+            plain = (state or {}).get("plain") or {}
+            seen = None if plain.get("plateau") is None else json.dumps(plain["plateau"])
+            self._rates = _native.Rates(json.dumps(_made(spec.scheduler).description()), seen)
+        # Whether what the optimizer remembers is divided among workers.
+        self.sharded = training and lanes.group.size > 1 and spec.config.get("sharded", False)
+        # Of such a step: its loss where it was applied here, and whether its sum is there and it was not.
+        self.applied: float | None = None
+        self._ready = False
         self._epoch = 0
         # Steps that were done before.
         self.step = 0
         if state is not None:
             self._load(state)
+        if self.sharded:
+            self.module.native.divide(lanes.group.size, lanes.group.rank)
         self.meters: dict[int, dict[str, Any]] = {}
         self.tally = Tally(lanes.group, shares=False)
         self.repeated = Repeated()
@@ -171,30 +185,48 @@ class Model:
 
     def commit(self) -> float:
         """Sum over all lanes, and apply the step."""
+        native, group = self.module.native, self.lanes.group
+        self._ready, self.applied = False, None
         loss, _, _, self.stops = self._gradients.finish()
         if self.tally.shares:
             _native.enter("update")
             self._measure()
-        if self._buffers:
-            self._spread_buffers()
+        if self._buffers and group.size > 1:
+            # All go on with what the first lane has kept.
+            shared = np.frombuffer(bytearray(self._first_buffers), np.uint8)
+            group.broadcast(shared, 0)
+            self._first_buffers = shared.tobytes()
+        if self.sharded:
+            # Who goes on from here knows that all others have what they need to do so, too.
+            self._ready = True
+            group.barrier()
         _native.enter("update")
         self._torn = True
-        self.module.native.update(self._gradients, self.learning_rate)
+        if self._buffers:
+            self._buffers = self._first_buffers
+            native.set_buffers(self._buffers)
+        native.update(self._gradients, self.learning_rate, group._native)
         self.step += 1
         if self._unmetered:
             self._measure()
         self.tally.commit()
         self.repeated.done()
-        self._torn = False
+        self._torn = self._ready = False
+        if self.sharded:
+            self.applied = float(loss)
+            native.spread(group._native)
+            self.applied = None
         return float(loss)
 
-    def _spread_buffers(self) -> None:
-        """All go on with what the first lane has kept."""
-        shared = np.frombuffer(bytearray(self._first_buffers), np.uint8)
-        if self.lanes.group.size > 1:
-            self.lanes.group.broadcast(shared, 0)
-        self._buffers = self._first_buffers = shared.tobytes()
-        self.module.native.set_buffers(self._buffers)
+    def held(self) -> dict[str, Any]:
+        """What this worker has of a run whose memory is divided, without asking the others."""
+        soon = (self._gradients, self.learning_rate, self._first_buffers) if self._ready else None
+        return {"parts": [self.module.native.held(self._buffers, soon)], "plain": self._plain()}
+
+    def _plain(self) -> dict[str, Any]:
+        """What is no array."""
+        seen = None if self._rates is None else self._rates.seen()
+        return {"epoch": self._epoch, "plateau": None if seen is None else json.loads(seen)}
 
     def _measure(self) -> None:
         for lane, output, target in self._unmetered:
@@ -216,8 +248,10 @@ class Model:
         rows, weight = next(iter(self.lanes.group.all_reduce(told).values()))
         return float(rows), float(weight)
 
-    def epoch_ends(self, record: dict[str, float]) -> None:  # noqa: ARG002 - others look at it
-        """Count the epoch."""
+    def epoch_ends(self, record: dict[str, float]) -> None:
+        """Count the epoch; a schedule may look at what came out of it."""
+        if self._rates is not None:
+            self._rates.observe(self.step, self._epoch, record)
         self._epoch += 1
 
     @property
@@ -275,6 +309,14 @@ class Model:
         _exception.note(error, f"grampus: in lane {lane}, {batch}{when}{where}")
 
     def _load(self, state: dict[str, Any]) -> None:
+        if "parts" in state:
+            try:
+                self.module.native.heal(state["parts"])
+            except ValueError as error:
+                # All workers find the same.
+                raise NothingKept(str(error)) from None
+            self._epoch = state["plain"]["epoch"]
+            return
         self.module.load_state_dict(
             {name: _native_data.array(value) for name, value in state["model"].items()}
         )
@@ -286,14 +328,14 @@ class Model:
         self._epoch = plain["epoch"]
 
     def taken(self) -> dict[str, Any]:
-        """All that a run needs to go on."""
-        steps, slots = self.module.native.state()
+        """All that a run needs to go on; all workers ask at once where it is divided among them."""
+        steps, slots = self.module.native.state(self.lanes.group._native)
         kind = np.dtype(self.module.dtype)
         kept = {name: _flat(np.frombuffer(data, kind)) for name, data in slots}
         return {
             "model": {name: _flat(value) for name, value in self.module.state_dict().items()},
             "optimizer": kept,
-            "plain": {"steps": steps, "slots": [name for name, _ in slots], "epoch": self._epoch},
+            "plain": {"steps": steps, "slots": [name for name, _ in slots], **self._plain()},
         }
 
 
@@ -367,7 +409,7 @@ def save_weights(network: Network, path: str) -> None:
     if not path.endswith(".safetensors"):
         raise ValueError(f"{path}: a native model is saved as .safetensors, or as a folder")
     kept = {name: _flat(value) for name, value in network.state_dict().items()}
-    _native.write_tensors(path, tensors(kept), {"format": "pt"})
+    _native.write_tensors(path, tensors(kept), {"format": "pt", MODEL: network.description})
 
 
 def weights_of(path: str) -> dict[str, Any]:

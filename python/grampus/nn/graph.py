@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native
@@ -10,6 +11,12 @@ from grampus.nn.layers import Input, Layer, Node, TransformerEncoderLayer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+# Where a file of weights says which layers they are of.
+MODEL = "grampus.model"
+# Longer ones are no headers.
+_LONGEST = 100 << 20
 
 
 class Described:
@@ -25,6 +32,26 @@ class Described:
             json.dumps(self.description()), [list(shape) for shape in shapes]
         )
         return text
+
+
+class Saved(Described):
+    """The layers that a file of weights describes, which `Estimator.save` of a native model wrote."""
+
+    def __init__(self, path: str) -> None:
+        """Read what stands beside the weights."""
+        with Path(path).open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if size <= _LONGEST else {}
+        told = header.get("__metadata__", {}).get(MODEL)
+        if told is None:
+            raise ValueError(
+                f"{path} does not say which layers its weights are of: pass a gp.nn model, and load it"
+            )
+        self._told: dict[str, Any] = json.loads(told)
+
+    def description(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        return self._told
 
 
 class Sequential(Described):

@@ -108,6 +108,12 @@ impl Model for Duck<'_> {
         self.0.call_method0(intern!(self.0.py(), "commit"))?.extract()
     }
 
+    fn applied(&self) -> Option<f64> {
+        // Only those who divide their memory have it.
+        let applied = self.0.getattr_opt(intern!(self.0.py(), "applied")).ok()??;
+        applied.extract().ok()
+    }
+
     fn agree(&mut self, parts: &[Part<Object>]) -> PyResult<Total> {
         let sizes: Vec<(u32, u64, f64)> = parts
             .iter()

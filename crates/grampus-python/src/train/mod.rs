@@ -9,6 +9,7 @@ mod gradients;
 mod metrics;
 mod native;
 mod plan;
+mod rates;
 mod trigger;
 
 /// Adds what this folder gives to the extension module.
@@ -20,6 +21,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     metrics::register(module)?;
     native::register(module)?;
     plan::register(module)?;
+    rates::register(module)?;
     trigger::register(module)?;
     Ok(())
 }

@@ -4,21 +4,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use grampus_collective::{CollectiveError, Element};
 use grampus_native::optim::Optimizer;
-use grampus_native::schedule::Schedule;
 use grampus_native::{Loss, Model, NativeError, Network, Real, Rows, Shape};
-use grampus_train::native::{Bounds, Judging, LaneRows, LearnError, Learner, row_shape};
+use grampus_train::native::{Bounds, Held, Judging, LaneRows, LayerGroup, LearnError, Learner, row_shape};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::de::DeserializeOwned;
 
 use super::gradients::Gradients;
-use crate::collective::{Buffer, Use, raise};
+use crate::collective::{Buffer, Group, Use, raise};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeModel>()?;
     module.add_function(wrap_pyfunction!(describe_network, module)?)?;
-    module.add_class::<Rates>()?;
     module.add_function(wrap_pyfunction!(loss_weight, module)?)
 }
 
@@ -37,26 +35,6 @@ fn loss_weight(loss: &str, target: &Bound<'_, PyAny>, rows: usize) -> PyResult<f
     let target = Buffer::of(target, Use::Read)?;
     let values = numbers::<f64>(&target).map_err(PyTypeError::new_err)?;
     Ok(loss.weight(values, rows))
-}
-
-/// The learning rate as a function of where a run is.
-#[pyclass(module = "grampus._native", frozen)]
-pub(crate) struct Rates(Schedule);
-
-#[pymethods]
-impl Rates {
-    /// `schedule` is JSON.
-    #[new]
-    fn new(py: Python<'_>, schedule: &str) -> PyResult<Self> {
-        let schedule: Schedule = parsed(schedule)?;
-        schedule.check().map_err(|error| wrong(py, &error))?;
-        Ok(Self(schedule))
-    }
-
-    /// That of a step of an epoch, both counted over the whole run.
-    fn at(&self, base: f64, step: u64, epoch: u64) -> f64 {
-        self.0.rate(base, step, epoch)
-    }
 }
 
 /// What a model is for.
@@ -93,14 +71,14 @@ pub(crate) struct NativeModel(Mutex<Kept>);
 
 #[pymethods]
 impl NativeModel {
-    /// `model`, `loss` and `optimizer` are JSON; without a loss it only answers, without an optimizer it only judges. `clipping`
+    /// `model`, `loss`, `optimizer` and `groups` are JSON; without a loss it only answers, without an optimizer it only judges. `clipping`
     /// is the least and the most of each gradient, and their norm.
     #[new]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a setting with a name in Python"
     )]
-    #[pyo3(signature = (model, seed, threads, double, loss=None, optimizer=None, clipping=(None, None, None)))]
+    #[pyo3(signature = (model, seed, threads, double, loss=None, optimizer=None, clipping=(None, None, None), groups="[]"))]
     fn new(
         py: Python<'_>,
         model: &str,
@@ -110,7 +88,9 @@ impl NativeModel {
         loss: Option<&str>,
         optimizer: Option<&str>,
         clipping: (Option<f64>, Option<f64>, Option<f64>),
+        groups: &str,
     ) -> PyResult<Self> {
+        let groups: Vec<LayerGroup> = parsed(groups)?;
         let model = Model::from_json(model).map_err(|error| wrong(py, &error))?;
         let loss: Option<Loss> = loss.map(parsed).transpose()?;
         let optimizer: Option<Optimizer> = optimizer.map(parsed).transpose()?;
@@ -119,8 +99,8 @@ impl NativeModel {
             norm: clipping.2,
         };
         let kept = match double {
-            false => Role::new(&model, seed, threads, loss, optimizer, bounds).map(Kept::Single),
-            true => Role::new(&model, seed, threads, loss, optimizer, bounds).map(Kept::Double),
+            false => Role::new(&model, (seed, threads), loss, optimizer, bounds, &groups).map(Kept::Single),
+            true => Role::new(&model, (seed, threads), loss, optimizer, bounds, &groups).map(Kept::Double),
         };
         kept.map(|kept| Self(Mutex::new(kept)))
             .map_err(|error| wrong(py, &error))
@@ -140,13 +120,59 @@ impl NativeModel {
         with!(self.get(), role => role.set_weights(py, &weights?))
     }
 
-    /// What the optimizer remembers: how many steps there were, and arrays by name.
-    fn state(&self, py: Python<'_>) -> PyResult<(u64, Slots)> {
+    /// What the optimizer remembers: how many steps there were, and arrays by name. Where that is divided, all workers ask at once.
+    fn state(&self, py: Python<'_>, group: &Group) -> PyResult<(u64, Slots)> {
+        let group = group.get()?;
         with!(self.get(), role => {
-            let state = &role.learner()?.state;
-            let slots = state.slots().iter();
+            let learner = role.learner()?;
+            let (steps, slots) = py.detach(move || (learner.state.steps(), learner.slots(&group)));
+            let slots = slots.map_err(|error| raise(py, &error))?;
+            let slots = slots.iter();
             let slots = slots.map(|(name, values)| ((*name).to_owned(), PyBytes::new(py, bytes(values)).unbind()));
-            Ok((state.steps(), slots.collect()))
+            Ok((steps, slots.collect()))
+        })
+    }
+
+    /// Divides what the optimizer remembers among so many workers, of which this is one.
+    fn divide(&self, owners: usize, me: usize) -> PyResult<()> {
+        with!(self.get(), role => role.learner().map(|learner| learner.divide(owners, me)))
+    }
+
+    /// What this worker has of it; with the sum of gradients, the rate and what layers will keep, it can do one more step.
+    fn held<'py>(
+        &self,
+        py: Python<'py>,
+        kept: &[u8],
+        next: Option<(PyRef<'py, Gradients>, f64, Vec<u8>)>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let sums = next.as_ref().map(|(gradients, ..)| gradients.get());
+        let found = with!(self.get(), role => {
+            let learner = role.learner()?;
+            let kept = numbered(learner, kept)?;
+            let soon = next.as_ref().map(|(_, _, soon)| numbered(learner, soon)).transpose()?;
+            let next = sums.as_deref().zip(next.as_ref()).zip(soon.as_deref());
+            let next = next.map(|((sums, (_, rate, _)), soon)| (sums, *rate, soon));
+            let held = learner.held(&kept, next).map_err(|error| Failed::Learning(error).raised(py))?;
+            held.map(|held| held.to_bytes()).transpose().map_err(PyValueError::new_err)?
+        });
+        Ok(PyBytes::new(py, &found.unwrap_or_default()))
+    }
+
+    /// Puts together what all workers that are left have; raises where a part is lost.
+    fn heal(&self, held: Vec<Vec<u8>>) -> PyResult<()> {
+        with!(self.get(), role => {
+            let parts: Result<Vec<_>, String> = held.iter().map(|bytes| Held::from_bytes(bytes)).collect();
+            let healed = parts.and_then(|parts| role.learner().map_err(|error| error.to_string())?.heal(parts));
+            healed.map_err(PyValueError::new_err)
+        })
+    }
+
+    /// Gives all workers the weights that each has updated.
+    fn spread(&self, py: Python<'_>, group: &Group) -> PyResult<()> {
+        let group = group.get()?;
+        with!(self.get(), role => {
+            let learner = role.learner()?;
+            py.detach(|| learner.spread(&group)).map_err(|error| raise(py, &error))
         })
     }
 
@@ -217,12 +243,13 @@ impl NativeModel {
         trained.map_err(|failed| failed.raised(py))
     }
 
-    /// Applies the sum of all lanes, with this learning rate.
-    fn update(&self, py: Python<'_>, gradients: &Gradients, rate: f64) -> PyResult<()> {
+    /// Applies the sum of all lanes, with this learning rate; where the memory is divided, to the parts that this worker keeps.
+    fn update(&self, py: Python<'_>, gradients: &Gradients, rate: f64, group: &Group) -> PyResult<()> {
+        let group = group.get()?;
         let updated = py.detach(|| {
             let gradients = gradients.get();
             with!(self.get(), role => match role {
-                Role::Learns(learner) => learner.update(&gradients, rate).map_err(Failed::Learning),
+                Role::Learns(learner) => learner.update_kept(&gradients, rate, &group).map_err(Failed::Learning),
                 _ => Err(Failed::NotLearning),
             })
         });
@@ -287,6 +314,13 @@ fn bytes<T: Real>(values: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
+/// What layers keep, from the bytes that it was.
+fn numbered<T: Real + Element>(learner: &Learner<T>, saved: &[u8]) -> PyResult<Vec<T>> {
+    let mut kept = learner.judging.network.buffers().to_vec();
+    filled(&mut kept, saved, "what layers keep")?;
+    Ok(kept)
+}
+
 /// Numbers from the bytes that they were.
 fn filled<T: Real>(values: &mut [T], saved: &[u8], name: &str) -> PyResult<()> {
     if saved.len() != size_of_val(values) {
@@ -319,11 +353,11 @@ fn numbers<T: Real + Element>(array: &Buffer) -> Result<&[T], String> {
 impl<T: Real + Element> Role<T> {
     fn new(
         model: &Model,
-        seed: u64,
-        threads: usize,
+        (seed, threads): (u64, usize),
         loss: Option<Loss>,
         optimizer: Option<Optimizer>,
         bounds: Bounds,
+        groups: &[LayerGroup],
     ) -> Result<Self, NativeError> {
         let network = Network::new(model, seed, threads)?;
         let Some(loss) = loss else {
@@ -332,7 +366,11 @@ impl<T: Real + Element> Role<T> {
         let judging = Judging::new(network, loss)?;
         match optimizer {
             None => Ok(Self::Judges(Box::new(judging))),
-            Some(optimizer) => Ok(Self::Learns(Box::new(Learner::new(judging, optimizer, bounds)?))),
+            Some(optimizer) => {
+                let mut learner = Learner::new(judging, optimizer, bounds)?;
+                learner.set_groups(groups)?;
+                Ok(Self::Learns(Box::new(learner)))
+            }
         }
     }
 

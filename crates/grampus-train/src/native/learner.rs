@@ -351,9 +351,11 @@ impl LayerGroup {
                     .map(|(place, _)| place),
             );
             if tensors.len() == before {
+                // Those of the last layer become ready first, and people read from the first on.
+                let known: Vec<&str> = names.iter().rev().copied().collect();
                 return Err(NativeError::Description(format!(
                     "group of layers: there is no parameter of {layer}: there are {}",
-                    names.join(", ")
+                    known.join(", ")
                 )));
             }
         }

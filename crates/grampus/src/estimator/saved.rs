@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use grampus_native::optim::Optimizer;
+use grampus_native::{Loss, Model};
 use grampus_train::checkpoint::{read_tensors, write_tensors};
 use grampus_train::native::State;
 
@@ -12,6 +14,32 @@ use crate::error::{Error, Result};
 const MODEL: &str = "grampus.model";
 
 impl Estimator {
+    /// The model of a file that [`Estimator::save`] wrote, with its layers and its weights.
+    ///
+    /// ```
+    /// use grampus::nn::{Linear, Loss, Sequential};
+    /// use grampus::{Estimator, optim::Sgd};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = &folder.path().join("model.safetensors").display().to_string();
+    /// let made = Estimator::native(Sequential::new().add(Linear::new(2, 2)), Sgd::new(0.1), Loss::Mse);
+    /// made.save(path)?;
+    /// let again = Estimator::open(path, Sgd::new(0.1), Loss::Mse)?;
+    /// assert_eq!(again.network()?.parameters(), made.network()?.parameters());
+    /// # Ok::<(), grampus::Error>(())
+    /// ```
+    pub fn open(path: &str, optimizer: impl Into<Optimizer>, loss: impl Into<Loss>) -> Result<Self> {
+        let (_, about) = read_tensors(path)?;
+        let Some(model) = about.get(MODEL) else {
+            return Err(Error::Asked(format!(
+                "{path} does not say which layers its weights are of: make the model, and load() it"
+            )));
+        };
+        let mut estimator = Self::native(Model::from_json(model)?, optimizer, loss);
+        estimator.load(path)?;
+        Ok(estimator)
+    }
+
     /// Writes the weights to a `.safetensors` file, with the description of the model beside them. PyTorch and Python read it.
     pub fn save(&self, path: &str) -> Result<()> {
         let state = match &self.state {
