@@ -26,6 +26,9 @@ struct Options {
     batch_size: u64,
     #[arg(long, default_value_t = 0.02)]
     lr: f64,
+    /// Threads of each worker; by default the cores are shared among them.
+    #[arg(long)]
+    threads: Option<u32>,
     /// Use that many rows only.
     #[arg(long)]
     rows: Option<usize>,
@@ -40,7 +43,10 @@ struct Options {
 fn main() -> grampus::Result<()> {
     let cluster = grampus::init()?;
     let options = Options::parse();
-    let cluster = cluster.workers(options.workers);
+    let mut cluster = cluster.workers(options.workers);
+    if let Some(threads) = options.threads {
+        cluster = cluster.threads(threads);
+    }
     let train = rows(&options, "train")?;
     let test = rows(&options, "t10k")?;
     let total = options.epochs * train.len()?.div_ceil(options.batch_size);
