@@ -64,9 +64,9 @@ def test_a_word_that_is_not_known_names_its_row():
 
 def test_a_resnet_takes_a_step():
     random = np.random.default_rng(0)
-    data = {"x": random.standard_normal((4, 3, 32, 32), dtype="f4"), "y": random.integers(0, 10, 4)}
+    data = {"x": random.standard_normal((2, 3, 32, 32), dtype="f4"), "y": random.integers(0, 10, 2)}
     estimator = gp.Estimator.from_native(
         model=gp.models.resnet18(), loss=gp.nn.CrossEntropy(), optimizer=gp.optim.SGD(0.05), workers=1
     )
-    losses = estimator.fit(data, epochs=3, batch_size=4)["loss"]
+    losses = estimator.fit(data, epochs=2, batch_size=2)["loss"]
     assert losses[-1] < losses[0]

@@ -1,5 +1,7 @@
 //! Products of matrices.
 
+use gemm_common::Parallelism;
+
 use crate::real::Real;
 
 /// A matrix in memory that somebody else owns.
@@ -67,18 +69,23 @@ pub(crate) fn multiply<T: Real>(
         "the result of a product"
     );
     let parallelism = match threads {
-        0..=1 => gemm::Parallelism::None,
-        _ => gemm::Parallelism::Rayon(threads),
+        0..=1 => Parallelism::None,
+        _ => Parallelism::Rayon(threads),
+    };
+    // The kernels write columns, and these are rows: so it is the product of both turned.
+    let (out_steps, a, b) = match step {
+        1 => ((1, 1), a, b),
+        step => ((step, 1), b.turned(), a.turned()),
     };
     // SAFETY: all three matrices lie inside their slices, which was checked above and when they were made.
     unsafe {
-        gemm::gemm(
+        T::product()(
             a.rows,
             b.columns,
             a.columns,
             out.as_mut_ptr(),
-            1,
-            step as isize,
+            out_steps.0 as isize,
+            out_steps.1 as isize,
             adds,
             a.data.as_ptr(),
             a.steps.1 as isize,

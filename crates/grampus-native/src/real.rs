@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
+use gemm_common::Parallelism;
 use num_traits::{Float, NumAssign};
 use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
 
@@ -38,10 +39,36 @@ pub trait Real:
 
     /// The sum of all of a vector.
     fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
+
+    /// What multiplies matrices on this processor. Its arguments are those of `gemm::gemm`.
+    fn product() -> Product<Self>;
 }
 
+/// The product of two matrices: sides, and for each of the three its place and how far columns and rows are apart.
+pub type Product<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
+
 macro_rules! real {
-    ($real:ident, $vector:ident, $splat:ident, $fused:ident, $total:ident) => {
+    ($real:ident, $vector:ident, $splat:ident, $fused:ident, $total:ident, $product:path) => {
         impl Real for $real {
             type Vector<S: Simd> = S::$vector;
 
@@ -74,12 +101,31 @@ macro_rules! real {
             fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self {
                 simd.$total(a)
             }
+
+            fn product() -> Product<Self> {
+                $product()
+            }
         }
     };
 }
 
-real!(f32, f32s, splat_f32s, mul_add_f32s, reduce_sum_f32s);
-real!(f64, f64s, splat_f64s, mul_add_f64s, reduce_sum_f64s);
+// Not by way of the crate `gemm`, which brings the products of complex numbers into every program.
+real!(
+    f32,
+    f32s,
+    splat_f32s,
+    mul_add_f32s,
+    reduce_sum_f32s,
+    gemm_f32::gemm::f32::get_gemm_fn
+);
+real!(
+    f64,
+    f64s,
+    splat_f64s,
+    mul_add_f64s,
+    reduce_sum_f64s,
+    gemm_f64::gemm::f64::get_gemm_fn
+);
 
 /// How many numbers a vector has.
 #[inline(always)]

@@ -255,6 +255,22 @@ fn answers_are_those_of_the_network_in_order() {
     assert!(said[0].values.iter().zip(expected).all(near));
 }
 
+/// The rows of `table(0, 120)` as texts.
+fn lines(line: impl Fn([f32; 3], usize) -> String) -> String {
+    let number = |row: usize, factor: usize| ((row * factor % 101) as f32 - 50.0) / 25.0;
+    (0..120)
+        .map(|row| line([37, 53, 71].map(|factor| number(row, factor)), row % 4))
+        .collect()
+}
+
+fn csv() -> String {
+    "a,b,c,class\n".to_owned() + &lines(|[a, b, c], class| format!("{a},{b},{c},{class}\n"))
+}
+
+fn json() -> String {
+    lines(|[a, b, c], class| format!("{{\"a\": {a}, \"b\": {b}, \"c\": {c}, \"class\": {class}}}\n"))
+}
+
 fn files_give_each_row_once() {
     let scratch = Scratch::new();
     for part in 0..3 {
@@ -279,6 +295,16 @@ fn files_give_each_row_once() {
             .unwrap();
         assert_eq!(history.last("samples"), Some(120.0));
         found.push((weights(&estimator), noisy().evaluate(&cluster(2), &data).unwrap()));
+    }
+    let texts = [("rows.csv", csv()), ("rows.json", json())];
+    for (name, text) in texts {
+        std::fs::write(scratch.path(name), text).unwrap();
+        let read = match name {
+            "rows.csv" => Shards::csv(&scratch.path(name)),
+            _ => Shards::json(&scratch.path(name)),
+        };
+        let data = read.unwrap().features(["a", "b", "c"]).labels(["class"]);
+        assert_eq!(noisy().evaluate(&cluster(2), &data).unwrap(), found[0].1);
     }
     // Rows that are streamed come in another order.
     assert_eq!(found[0], found[1]);

@@ -192,6 +192,15 @@ fn pictures_are_decoded_while_a_resnet_trains() {
 }
 
 #[test]
+fn words_are_learnt() {
+    let scratch = Scratch::new();
+    let printed = said(&finish(start(&scratch, &example("text"), &[])));
+    let accuracy: f64 = printed.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(accuracy > 0.9, "{printed}");
+    assert!(printed.ends_with("on 600 texts of 44 words\n"), "{printed}");
+}
+
+#[test]
 fn what_is_wrong_is_said_in_one_line() {
     let scratch = Scratch::new();
     let output = finish(start(

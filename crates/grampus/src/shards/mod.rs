@@ -43,7 +43,7 @@ pub struct Shards {
 enum Rows {
     Files(Vec<String>),
     Table(Table),
-    Arrays(Arc<Vec<Array<f32>>>),
+    Arrays(Arc<Pack>),
 }
 
 impl Shards {
@@ -104,7 +104,7 @@ impl Shards {
                 counts[0], counts[1]
             )));
         }
-        Ok(Self::of(Rows::Arrays(Arc::new(arrays))))
+        Ok(Self::of(Rows::Arrays(Arc::new(Pack::arrays(&arrays)?))))
     }
 
     fn of(rows: Rows) -> Self {
@@ -154,7 +154,7 @@ impl Shards {
     pub fn len(&self) -> Result<u64> {
         match &self.rows {
             Rows::Table(table) => Ok(table.num_rows() as u64),
-            Rows::Arrays(arrays) => Ok(arrays.first().map_or(0, count) as u64),
+            Rows::Arrays(pack) => Ok(pack.rows()),
             Rows::Files(paths) => Ok(packing::dataset(paths)?.num_rows()),
         }
     }
@@ -191,17 +191,7 @@ impl Shards {
             };
             return Ok((data, None));
         }
-        let [_, with_labels] = &*self.packed;
-        let pack = match with_labels
-            .get()
-            .or_else(|| self.packed[usize::from(labelled)].get())
-        {
-            Some(pack) => pack,
-            None => {
-                let made = self.pack(outputs)?;
-                self.packed[usize::from(labelled)].get_or_init(|| made)
-            }
-        };
+        let pack = self.pack(outputs, labelled)?;
         let shapes = pack.arrays.iter().take(inputs).map(|array| array.row());
         let shapes = Some(shapes.collect());
         let data = Data {
@@ -212,11 +202,25 @@ impl Shards {
         Ok((data, shapes))
     }
 
-    fn pack(&self, outputs: Vec<Output>) -> Result<Pack> {
+    /// The numbers of these columns.
+    fn pack(&self, outputs: Vec<Output>, labelled: bool) -> Result<&Pack> {
         match &self.rows {
-            Rows::Files(paths) => Pack::files(paths, outputs),
-            Rows::Table(table) => Pack::table(table, outputs),
-            Rows::Arrays(arrays) => Pack::arrays(arrays),
+            Rows::Arrays(pack) => Ok(pack),
+            Rows::Files(paths) => self.once(labelled, || Pack::files(paths, outputs)),
+            Rows::Table(table) => self.once(labelled, || Pack::table(table, outputs)),
+        }
+    }
+
+    /// What was packed before, or is now; with what should come out it serves without, too.
+    fn once(&self, labelled: bool, make: impl FnOnce() -> Result<Pack>) -> Result<&Pack> {
+        let [without, with] = &*self.packed;
+        let place = if labelled { with } else { without };
+        match with.get().or_else(|| place.get()) {
+            Some(pack) => Ok(pack),
+            None => {
+                let made = make()?;
+                Ok(place.get_or_init(|| made))
+            }
         }
     }
 }

@@ -64,6 +64,12 @@ impl Pack {
         Ok(Self { memory, arrays })
     }
 
+    /// How many rows there are.
+    pub fn rows(&self) -> u64 {
+        let rows = self.arrays.first().and_then(|array| array.shape.first());
+        rows.copied().unwrap_or(0) as u64
+    }
+
     /// The first so many arrays, as workers of this machine open them.
     pub fn source(&self, count: usize) -> Result<Source> {
         if self.arrays.len() < count {
