@@ -297,6 +297,7 @@ mod tests {
 
     const COUNT: usize = 23;
     const OWNERS: usize = 4;
+    const TENSORS: [Range<usize>; 2] = [0..9, 9..COUNT];
     const RATE: f64 = 0.1;
 
     fn numbers(seed: usize) -> Vec<f64> {
@@ -321,7 +322,7 @@ mod tests {
     fn alone(steps: usize) -> (Vec<f64>, State<f64>) {
         let (mut parameters, mut state) = (numbers(0), State::new(&adam(), COUNT));
         for step in 1..=steps {
-            let tensors = [0..COUNT];
+            let tensors = TENSORS;
             let step_of = Step::new(RATE, &tensors);
             update_alone(&adam(), step_of, &mut state, &mut parameters, &numbers(step)).unwrap();
         }
@@ -345,7 +346,7 @@ mod tests {
     }
 
     fn healed(held: Vec<Held<f64>>) -> Result<Healed<f64>, String> {
-        let tensors = [0..COUNT];
+        let tensors = TENSORS;
         let optimizer = adam();
         let rule = Rule {
             optimizer: &optimizer,
