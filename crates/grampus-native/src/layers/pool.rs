@@ -125,15 +125,24 @@ impl<T: Real> Kernel<T> for Greatest {
             .chunks_exact_mut(outputs)
             .zip(self.taken.chunks_exact_mut(outputs));
         let plain = self.of.kernel == [2; 2] && self.of.stride == [2; 2] && self.of.padding == [0; 2];
+        let along = self.output[1];
+        if plain {
+            wide_loop(
+                #[inline(always)]
+                || {
+                    for (picture, (output, taken)) in pictures.zip(outputs) {
+                        let rows = output.chunks_exact_mut(along).zip(taken.chunks_exact_mut(along));
+                        for (y, (output, taken)) in rows.enumerate() {
+                            pairs(picture, width, 2 * y, output, taken);
+                        }
+                    }
+                },
+            );
+            return Ok(());
+        }
         for (picture, (output, taken)) in pictures.zip(outputs) {
-            let rows = output
-                .chunks_exact_mut(self.output[1])
-                .zip(taken.chunks_exact_mut(self.output[1]));
+            let rows = output.chunks_exact_mut(along).zip(taken.chunks_exact_mut(along));
             for (y, (output, taken)) in rows.enumerate() {
-                if plain {
-                    pairs(picture, width, 2 * y, output, taken);
-                    continue;
-                }
                 let ys = window(
                     y,
                     self.of.stride[0],
@@ -202,26 +211,23 @@ fn greatest<T: Real>(
 }
 
 /// Windows of two by two pixels beside each other, along two rows of a picture.
+#[inline(always)]
 fn pairs<T: Real>(picture: &[T], width: usize, y: usize, output: &mut [T], taken: &mut [u32]) {
-    let upper = &picture[y * width..][..2 * output.len()];
-    let lower = &picture[(y + 1) * width..][..2 * output.len()];
-    let first = (y * width) as u32;
-    let below = width as u32;
-    wide_loop(|| {
-        for (x, (output, taken)) in output.iter_mut().zip(taken).enumerate() {
-            let mut found = (upper[2 * x], 0);
-            for (value, place) in [
-                (upper[2 * x + 1], 1),
-                (lower[2 * x], below),
-                (lower[2 * x + 1], below + 1),
-            ] {
-                // What is no number comes in too.
-                if value > found.0 || value.is_nan() {
-                    found = (value, place);
-                }
-            }
-            *output = found.0;
-            *taken = first + 2 * x as u32 + found.1;
+    let upper = picture[y * width..][..2 * output.len()].as_chunks::<2>().0;
+    let lower = picture[(y + 1) * width..][..2 * output.len()].as_chunks::<2>().0;
+    let (first, below) = ((y * width) as u32, width as u32);
+    let windows = upper.iter().zip(lower);
+    for (x, ((output, taken), (up, low))) in output.iter_mut().zip(taken).zip(windows).enumerate() {
+        let mut found = (up[0], 0);
+        for (value, place) in [(up[1], 1), (low[0], below), (low[1], below + 1)] {
+            // What is no number comes in too. Both are asked at once: a branch would keep the loop from being wide.
+            let takes = (value > found.0) | value.is_nan();
+            found = (
+                if takes { value } else { found.0 },
+                if takes { place } else { found.1 },
+            );
         }
-    });
+        *output = found.0;
+        *taken = first + 2 * x as u32 + found.1;
+    }
 }
