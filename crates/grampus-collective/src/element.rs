@@ -13,6 +13,16 @@ pub unsafe trait Element: Copy + Send + 'static {
     const DTYPE: DType;
 }
 
+/// The bytes of some elements, as they lie in memory.
+///
+/// ```
+/// assert_eq!(grampus_collective::bytes_of(&[1_i32, -1]).len(), 8);
+/// ```
+pub fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: an element is as large as its type says and has no padding, so all its bytes may be read.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
 macro_rules! elements {
     ($($rust:ty => $dtype:ident),* $(,)?) => {
         // SAFETY: each pair has the same size and representation.

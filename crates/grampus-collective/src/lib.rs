@@ -38,10 +38,11 @@ mod settings;
 mod shared;
 
 pub use call::{Call, Kind, Said};
-pub use element::Element;
+pub use element::{Element, bytes_of};
 pub use error::{CollectiveError, Loss};
 pub use group::{
-    Card, Group, GroupId, Handle, Hope, Letter, Lobby, Notice, RawHandle, SharedBuffer, SharedBytes, Way,
+    Card, Group, GroupId, Handle, Hope, Letter, Lobby, Losses, Notice, RawHandle, SharedBuffer, SharedBytes,
+    Way,
 };
 pub use numerics::{DType, Op};
 pub use request::{RawPart, Request};

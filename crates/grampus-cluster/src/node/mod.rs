@@ -6,6 +6,7 @@
 //! - **NO-2** The exit code is that of the first rank that failed; 128 + signal where a signal ended it.
 
 mod control;
+mod meeting;
 mod ranks;
 mod signals;
 
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 use grampus_core::{Address, Clock, JobId, JobKey, JoinString, SystemClock, WorkerId};
 use grampus_net::{NetError, local_address_towards, random_job};
+
+pub use meeting::{MeetingError, RankPlace};
 
 use crate::agent::{Agent, AgentError, Introduction, Way, Work};
 use crate::driver::ClusterError;

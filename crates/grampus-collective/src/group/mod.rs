@@ -8,6 +8,7 @@ mod engine;
 mod gathering;
 mod handle;
 mod lobby;
+mod losses;
 mod mail;
 mod mirror;
 mod notice;
@@ -27,6 +28,7 @@ pub use buffer::{SharedBuffer, SharedBytes};
 pub use card::Card;
 pub use handle::{Handle, RawHandle};
 pub use lobby::{GroupId, Hope, Lobby};
+pub use losses::Losses;
 pub use mail::{Letter, Way};
 pub use notice::Notice;
 

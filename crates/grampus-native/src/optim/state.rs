@@ -57,6 +57,33 @@ impl<T: Real> State<T> {
             .map(|(name, numbers)| (*name, numbers.as_mut_slice()))
     }
 
+    /// Goes on with what one of the same kind remembered, for as many parameters: steps, and numbers by name, in order.
+    pub fn restore(&mut self, steps: u64, saved: &[(&str, &[T])]) -> Result<(), NativeError> {
+        let names = |slots: Vec<&str>| match slots.is_empty() {
+            true => "nothing".to_owned(),
+            false => slots.join(", "),
+        };
+        let own: Vec<&str> = self.slots.iter().map(|(name, _)| *name).collect();
+        let found: Vec<&str> = saved.iter().map(|(name, _)| *name).collect();
+        if own != found {
+            return Err(NativeError::Input(format!(
+                "the saved optimizer remembers {}, this one {}: build it as the saved one was",
+                names(found),
+                names(own)
+            )));
+        }
+        let mut both = self.slots.iter().zip(saved);
+        if let Some(((name, _), _)) = both.find(|((_, own), (_, saved))| own.len() != saved.len()) {
+            let reason = format!("{name}: what was saved is of another model");
+            return Err(NativeError::Input(reason));
+        }
+        for ((_, own), (_, saved)) in self.slots.iter_mut().zip(saved) {
+            own.copy_from_slice(saved);
+        }
+        self.steps = steps;
+        Ok(())
+    }
+
     pub(super) fn raw_slots(&mut self) -> &mut [Slot<T>] {
         &mut self.slots
     }

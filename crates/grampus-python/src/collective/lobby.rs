@@ -1,9 +1,8 @@
 //! Forming groups.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use grampus_collective::{Card, CollectiveError, GroupId, Notice, Settings};
+use grampus_collective::{Card, CollectiveError, GroupId, Losses, Settings};
 use grampus_core::{JobKey, JoinString, Rank, TaskId};
 use grampus_net::Security;
 use grampus_train::whereabouts::Wait;
@@ -19,14 +18,8 @@ use super::handle::interruptible;
 #[derive(Clone)]
 pub(crate) struct Lobby {
     inner: grampus_collective::Lobby,
-    /// The newest task of which a rank was lost, and that rank.
-    lost: Lost,
-    /// Groups that were formed, by name.
-    formed: Formed,
+    losses: Losses,
 }
-
-type Lost = Arc<Mutex<Option<(TaskId, Rank)>>>;
-type Formed = Arc<Mutex<Vec<(String, Notice)>>>;
 
 #[pymethods]
 impl Lobby {
@@ -73,22 +66,16 @@ impl Lobby {
             .collect();
         let id = GroupId { name, generation };
         let formed = interruptible(py, Wait::Group, |gives_up| {
-            let hope = || match (gives_up(), self.lost_in(&id.name)) {
-                (true, _) => Err(CollectiveError::Form {
+            let hope = || match gives_up() {
+                true => Err(CollectiveError::Form {
                     why: "it was interrupted".into(),
                 }),
-                (_, Some(rank)) => Err(CollectiveError::Form {
-                    why: format!("rank {rank} was lost"),
-                }),
-                _ => Ok(()),
+                false => self.losses.hope(&id.name),
             };
             self.inner
                 .form_while(&id, rank, &cards?, &labels, &settings, &hope)
         })?;
-        let notice = formed.notice();
-        lock(&self.formed).push((id.name.clone(), notice));
-        // It may have been lost while the group was being formed.
-        self.tell_of_loss();
+        self.losses.formed(&id.name, formed.notice());
         Ok(Group::new(formed))
     }
 }
@@ -114,8 +101,7 @@ impl Lobby {
     fn around(inner: grampus_collective::Lobby) -> Self {
         Self {
             inner,
-            lost: Lost::default(),
-            formed: Formed::default(),
+            losses: Losses::default(),
         }
     }
 
@@ -126,28 +112,7 @@ impl Lobby {
     /// What the agent calls when a rank of a task is lost: a group with it will never be formed, and one that was has
     /// ended.
     pub fn on_rank_lost(&self) -> Box<dyn Fn(TaskId, Rank) + Send> {
-        let lobby = self.clone();
-        Box::new(move |task, rank| {
-            *lock(&lobby.lost) = Some((task, rank));
-            lobby.tell_of_loss();
-        })
+        let losses = self.losses.clone();
+        Box::new(move |task, rank| losses.lost(format!("task {task}"), rank.0))
     }
-
-    /// Tells the groups of a task that a rank of it was lost, and forgets those that are gone.
-    fn tell_of_loss(&self) {
-        lock(&self.formed).retain(|(name, notice)| match self.lost_in(name) {
-            Some(rank) => notice.lost(rank.0),
-            None => notice.is_open(),
-        });
-    }
-
-    /// The rank that was lost of the task that a group belongs to, by the group's name.
-    fn lost_in(&self, name: &str) -> Option<Rank> {
-        let (task, rank) = (*lock(&self.lost))?;
-        name.starts_with(&format!("task {task} ")).then_some(rank)
-    }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use grampus_collective::{CollectiveError, Element};
+use grampus_collective::{CollectiveError, Element, bytes_of};
 use grampus_native::optim::Optimizer;
 use grampus_native::{Loss, Model, NativeError, Network, Real, Rows, Shape};
 use grampus_train::native::{Bounds, Held, Judging, LaneRows, LayerGroup, LearnError, Learner, row_shape};
@@ -128,7 +128,7 @@ impl NativeModel {
             let (steps, slots) = py.detach(move || (learner.state.steps(), learner.slots(&group)));
             let slots = slots.map_err(|error| raise(py, &error))?;
             let slots = slots.iter();
-            let slots = slots.map(|(name, values)| ((*name).to_owned(), PyBytes::new(py, bytes(values)).unbind()));
+            let slots = slots.map(|(name, values)| ((*name).to_owned(), PyBytes::new(py, bytes_of(values)).unbind()));
             Ok((steps, slots.collect()))
         })
     }
@@ -177,8 +177,13 @@ impl NativeModel {
     }
 
     /// Goes on with what an optimizer remembered.
-    fn set_state(&self, steps: u64, slots: Vec<(String, Bound<'_, PyBytes>)>) -> PyResult<()> {
-        with!(self.get(), role => role.set_state(steps, &slots))
+    fn set_state(
+        &self,
+        py: Python<'_>,
+        steps: u64,
+        slots: Vec<(String, Bound<'_, PyBytes>)>,
+    ) -> PyResult<()> {
+        with!(self.get(), role => role.set_state(py, steps, &slots))
     }
 
     /// How many numbers all parameters are, with those between them.
@@ -217,7 +222,7 @@ impl NativeModel {
 
     /// What layers keep beside their parameters, as bytes.
     fn buffers<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        with!(self.get(), role => PyBytes::new(py, bytes(role.network().buffers())))
+        with!(self.get(), role => PyBytes::new(py, bytes_of(role.network().buffers())))
     }
 
     /// Takes what layers had kept.
@@ -307,11 +312,6 @@ fn parsed<T: DeserializeOwned>(text: &str) -> PyResult<T> {
 
 fn buffers(arrays: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Buffer>> {
     arrays.iter().map(|array| Buffer::of(array, Use::Read)).collect()
-}
-
-fn bytes<T: Real>(values: &[T]) -> &[u8] {
-    // SAFETY: numbers are plain bytes, and as many of them.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 /// What layers keep, from the bytes that it was.
@@ -410,7 +410,7 @@ impl<T: Real + Element> Role<T> {
         told.map(|(name, shape, values)| {
             (
                 name.to_owned(),
-                (PyBytes::new(py, bytes(values)).unbind(), shape.to_vec()),
+                (PyBytes::new(py, bytes_of(values)).unbind(), shape.to_vec()),
             )
         })
         .collect()
@@ -428,27 +428,21 @@ impl<T: Real + Element> Role<T> {
         self.network().load(&given).map_err(|error| wrong(py, &error))
     }
 
-    fn set_state(&mut self, steps: u64, slots: &[(String, Bound<'_, PyBytes>)]) -> PyResult<()> {
-        let state = &mut self.learner()?.state;
-        let names: Vec<&str> = slots.iter().map(|(name, _)| name.as_str()).collect();
-        if !state
-            .slots()
-            .iter()
-            .map(|(name, _)| *name)
-            .eq(names.iter().copied())
-        {
-            let own: Vec<&str> = state.slots().iter().map(|(name, _)| *name).collect();
-            return Err(PyValueError::new_err(format!(
-                "the saved optimizer remembers {}, this one {}: build it as the saved one was",
-                listed(&names),
-                listed(&own)
-            )));
+    fn set_state(
+        &mut self,
+        py: Python<'_>,
+        steps: u64,
+        slots: &[(String, Bound<'_, PyBytes>)],
+    ) -> PyResult<()> {
+        let mut saved = Vec::with_capacity(slots.len());
+        for (name, bytes) in slots {
+            let mut values = vec![T::zero(); bytes.as_bytes().len() / size_of::<T>()];
+            filled(&mut values, bytes.as_bytes(), name)?;
+            saved.push((name.as_str(), values));
         }
-        for ((name, values), (_, saved)) in state.slots_mut().zip(slots) {
-            filled(values, saved.as_bytes(), name)?;
-        }
-        state.set_steps(steps);
-        Ok(())
+        let saved: Vec<(&str, &[T])> = saved.iter().map(|(name, values)| (*name, &values[..])).collect();
+        let restored = self.learner()?.state.restore(steps, &saved);
+        restored.map_err(|error| wrong(py, &error))
     }
 
     fn predict(&mut self, py: Python<'_>, inputs: &[Buffer], rows: usize) -> PyResult<Vec<Array>> {
@@ -535,18 +529,16 @@ fn rows_of<'a, T: Real + Element>(
     .collect()
 }
 
-fn outputs<T: Real>(py: Python<'_>, network: &Network<T>, inputs: &[Rows<'_, T>], rows: usize) -> Vec<Array> {
+fn outputs<T: Real + Element>(
+    py: Python<'_>,
+    network: &Network<T>,
+    inputs: &[Rows<'_, T>],
+    rows: usize,
+) -> Vec<Array> {
     let all = (0..).map_while(|place| network.output(inputs, place));
     all.map(|(values, shape)| {
         let axes = [&[rows], shape.axes()].concat();
-        (PyBytes::new(py, bytes(values)).unbind(), axes)
+        (PyBytes::new(py, bytes_of(values)).unbind(), axes)
     })
     .collect()
-}
-
-fn listed(names: &[&str]) -> String {
-    match names.is_empty() {
-        true => "nothing".into(),
-        false => names.join(", "),
-    }
 }

@@ -1,6 +1,6 @@
 //! A view of numbers in plain memory.
 
-use grampus_collective::{DType, Element};
+use grampus_collective::{DType, Element, bytes_of};
 use half::{bf16, f16};
 
 use super::error::{Described, MetricError};
@@ -28,9 +28,7 @@ pub struct Values<'a> {
 impl<'a> Values<'a> {
     /// The elements of a slice.
     pub fn of<T: Element>(shape: &'a [usize], elements: &'a [T]) -> Result<Self, MetricError> {
-        // SAFETY: an element is as large as its type says and has no padding, so all its bytes may be read.
-        let bytes = unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
-        Self::from_bytes(T::DTYPE, shape, bytes)
+        Self::from_bytes(T::DTYPE, shape, bytes_of(elements))
     }
 
     /// Elements as they lie in memory.

@@ -3,13 +3,14 @@
 use grampus_data::batch::Output;
 use grampus_native::optim::Optimizer;
 use grampus_native::schedule::Schedule;
-use grampus_native::{Loss, Model};
+use grampus_native::{Loss, Model, NativeError, Network, Real};
 use serde::{Deserialize, Serialize};
 
 use super::learner::{Bounds, LayerGroup};
 use super::packed::PackedArray;
 use crate::fit::{Position, Record};
 use crate::metrics::Metric;
+use crate::plan::{Draw, lane_seed};
 use crate::trigger::Trigger;
 
 /// A model, and how it is trained and measured.
@@ -31,6 +32,14 @@ pub struct Spec {
     pub sharded: bool,
     /// What is measured.
     pub metrics: Vec<Named>,
+}
+
+impl Spec {
+    /// The model with its first weights: equal wherever it is made from the same seed.
+    pub fn network<T: Real>(&self, seed: u64, threads: u32) -> Result<Network<T>, NativeError> {
+        let seed = lane_seed(Draw::Make, seed, 0, 0, 0);
+        Network::new(&self.model, seed, threads as usize)
+    }
 }
 
 /// A metric under the name that it has in results.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use grampus_collective::{CollectiveError, Element, Op};
 use grampus_native::schedule::{PlateauState, Schedule};
-use grampus_native::{NativeError, Network, Real};
+use grampus_native::{NativeError, Real};
 
 use super::error::RunError;
 use super::job::Spec;
@@ -17,7 +17,6 @@ use super::sharing::Held;
 use super::state::{Plain, State};
 use crate::fit::{Model, Part, Total};
 use crate::gradients::Gradients;
-use crate::plan::{Draw, lane_seed};
 
 /// Rows that an error names.
 const NAMED: usize = 8;
@@ -56,7 +55,7 @@ impl<T: Real + Element> Trained<T> {
                 "a model is trained with a loss and an optimizer: give it both".into(),
             ));
         };
-        let network = network(spec, seat)?;
+        let network = spec.network(seat.layout.seed, seat.layout.threads)?;
         let judging = Judging::new(network, loss.clone())?;
         let mut learner = Learner::new(judging, optimizer, spec.bounds)?;
         learner.set_groups(&spec.groups)?;
@@ -263,12 +262,6 @@ impl<T: Real + Element> Trained<T> {
             weight,
         })
     }
-}
-
-/// The model with its first weights, alike on every worker.
-pub(super) fn network<T: Real + Element>(spec: &Spec, seat: &Seat) -> Result<Network<T>, NativeError> {
-    let seed = lane_seed(Draw::Make, seat.layout.seed, 0, 0, 0);
-    Network::new(&spec.model, seed, seat.layout.threads as usize)
 }
 
 /// Says which rows they were, where the model does not like them.

@@ -12,7 +12,7 @@ use super::feed::RowsFeed;
 use super::job::{Event, FitJob, PassJob, Spec};
 use super::kept::{Has, Kept, Start, gone_on};
 use super::learner::Judging;
-use super::model::{Lent, Trained, network};
+use super::model::{Lent, Trained};
 use super::pass::{Evaluation, Prediction, answer, judge};
 use super::saving::{RunStore, resumed};
 use super::seat::Seat;
@@ -242,7 +242,7 @@ fn with_weights<T: Real + Element>(
     state: Option<&State>,
     seat: &Seat,
 ) -> Result<grampus_native::Network<T>, RunError> {
-    let mut network = network(spec, seat)?;
+    let mut network = spec.network(seat.layout.seed, seat.layout.threads)?;
     if let Some(state) = state {
         state.load_weights(&mut network)?;
     }

@@ -1,6 +1,6 @@
 //! All that a native model needs to go on, as bytes: its weights, and what the optimizer remembers.
 
-use grampus_collective::{Element, Group};
+use grampus_collective::{Element, Group, bytes_of};
 use grampus_native::schedule::PlateauState;
 use grampus_native::{Network, Real};
 use serde::{Deserialize, Serialize};
@@ -88,27 +88,16 @@ impl State {
         if self.plain.steps == 0 {
             return Ok(());
         }
-        let state = &mut learner.state;
-        let own: Vec<&str> = state.slots().iter().map(|(name, _)| *name).collect();
-        if own != self.plain.slots {
-            return Err(RunError::Asked(format!(
-                "the saved optimizer remembers {}, this one {}: build it as the saved one was",
-                listed(&self.plain.slots),
-                listed(&own)
-            )));
+        let mut saved = Vec::with_capacity(self.plain.slots.len());
+        for name in &self.plain.slots {
+            let tensor = self.optimizer.iter().find(|tensor| tensor.name() == name);
+            saved.push(tensor.map(numbers::<T>).transpose()?.unwrap_or_default());
         }
-        for (name, values) in state.slots_mut() {
-            let saved = self.optimizer.iter().find(|tensor| tensor.name() == name);
-            let saved = saved.map(numbers::<T>).transpose()?.unwrap_or_default();
-            if saved.len() != values.len() {
-                return Err(RunError::Asked(format!(
-                    "{name}: what was saved is of another model"
-                )));
-            }
-            values.copy_from_slice(&saved);
-        }
-        state.set_steps(self.plain.steps);
-        Ok(())
+        let slots = self.plain.slots.iter().zip(&saved);
+        let slots: Vec<(&str, &[T])> = slots
+            .map(|(name, saved)| (name.as_str(), saved.as_slice()))
+            .collect();
+        Ok(learner.state.restore(self.plain.steps, &slots)?)
     }
 
     /// In one piece, to travel.
@@ -181,21 +170,12 @@ fn broken(why: impl std::fmt::Display) -> RunError {
     RunError::Asked(format!("the state of a model cannot be read: {why}"))
 }
 
-fn listed<S: AsRef<str>>(names: &[S]) -> String {
-    match names {
-        [] => "nothing".into(),
-        _ => names.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", "),
-    }
-}
-
-fn tensor<T: Real>(name: &str, shape: Vec<usize>, values: &[T]) -> Result<Tensor, CheckpointError> {
+fn tensor<T: Real + Element>(name: &str, shape: Vec<usize>, values: &[T]) -> Result<Tensor, CheckpointError> {
     let dtype = match size_of::<T>() {
         4 => DType::F32,
         _ => DType::F64,
     };
-    // SAFETY: numbers are plain bytes, and as many of them.
-    let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) };
-    Tensor::new(name, dtype, shape, bytes.to_vec())
+    Tensor::new(name, dtype, shape, bytes_of(values).to_vec())
 }
 
 /// The numbers of a tensor, of either precision.

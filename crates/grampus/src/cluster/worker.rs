@@ -3,15 +3,15 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use grampus_cluster::Payload;
 use grampus_cluster::agent::{self, Agent, Assignment, Introduction, Way, Work};
-use grampus_collective::{Card, CollectiveError, GroupId, Lobby, Notice, Settings};
-use grampus_core::{Failure, JoinString, Outcome, Rank, TaskId, WorkerId};
+use grampus_collective::{Card, CollectiveError, GroupId, Lobby, Losses, Settings};
+use grampus_core::{Failure, JoinString, Outcome, TaskId, WorkerId};
 use grampus_train::native::{Event, Kept, RunError};
 use grampus_train::whereabouts::Whereabouts;
 
@@ -34,62 +34,13 @@ pub(super) fn serve() -> i32 {
     }
 }
 
-/// What the threads of a worker share.
-#[derive(Default)]
-struct Told {
-    /// The running task is to end.
-    cancelled: AtomicBool,
-    news: Mutex<News>,
-}
-
-/// What is known of lost ranks.
-#[derive(Default)]
-struct News {
-    /// The newest task of which a rank was lost, and that rank.
-    lost: Option<(TaskId, Rank)>,
-    /// The group of the newest task.
-    formed: Option<(TaskId, Notice)>,
-}
-
-impl News {
-    fn tell(&self) {
-        if let (Some((task, rank)), Some((formed, notice))) = (&self.lost, &self.formed)
-            && task == formed
-        {
-            notice.lost(rank.0);
-        }
-    }
-}
-
-impl Told {
-    fn news(&self) -> MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn rank_lost(&self, task: TaskId, rank: Rank) {
-        let mut news = self.news();
-        news.lost = Some((task, rank));
-        news.tell();
-    }
-
-    fn formed(&self, task: TaskId, notice: Notice) {
-        let mut news = self.news();
-        news.formed = Some((task, notice));
-        // It may have been lost while the group was being formed.
-        news.tell();
-    }
-
-    fn lost_in(&self, task: TaskId) -> Option<Rank> {
-        let lost = self.news().lost;
-        lost.filter(|(known, _)| *known == task).map(|(_, rank)| rank)
-    }
-}
-
 struct Worker {
     agent: Arc<Agent>,
     lobby: Lobby,
-    told: Arc<Told>,
-    here: Arc<Whereabouts>,
+    /// The running task is to end.
+    cancelled: Arc<AtomicBool>,
+    losses: Losses,
+    here: Whereabouts,
     kept: Option<Kept>,
     _notices: OwnedFd,
 }
@@ -114,8 +65,8 @@ fn joined() -> Result<Worker, String> {
         false => host.to_owned(),
     };
     let lobby = Lobby::open(join.job, join.key.clone(), &host).map_err(|error| error.to_string())?;
-    let (told, here) = (Arc::new(Told::default()), Arc::new(Whereabouts::default()));
-    let (on_cancel, on_lost) = (Arc::clone(&told), Arc::clone(&told));
+    let (cancelled, losses) = (Arc::new(AtomicBool::new(false)), Losses::default());
+    let (on_cancel, on_lost) = (Arc::clone(&cancelled), losses.clone());
     let introduction = Introduction {
         worker: WorkerId(number(worker)?),
         slot: Some(number(slot)? as u32),
@@ -124,8 +75,8 @@ fn joined() -> Result<Worker, String> {
         host,
         card: lobby.card().to_bytes(),
         silent_after: Duration::from_millis(number(silent_after)?),
-        on_cancel: Box::new(move |_| on_cancel.cancelled.store(true, Ordering::Release)),
-        on_rank_lost: Box::new(move |task, rank| on_lost.rank_lost(task, rank)),
+        on_cancel: Box::new(move |_| on_cancel.store(true, Ordering::Release)),
+        on_rank_lost: Box::new(move |task, rank| on_lost.lost(format!("task {task}"), rank.0)),
         on_inspect: Box::new(|_| Vec::new()),
         on_lost: Box::new(agent::leave),
     };
@@ -133,8 +84,9 @@ fn joined() -> Result<Worker, String> {
     Ok(Worker {
         agent: Arc::new(agent),
         lobby,
-        told,
-        here,
+        cancelled,
+        losses,
+        here: Whereabouts::default(),
         kept: None,
         _notices: notices,
     })
@@ -153,7 +105,7 @@ impl Worker {
 
     fn take(&mut self, assignment: Assignment) {
         let task = assignment.task.id;
-        self.told.cancelled.store(false, Ordering::Release);
+        self.cancelled.store(false, Ordering::Release);
         let nothing = Payload::default();
         if !self.agent.begin(task) {
             return self.agent.finish(task, Outcome::Cancelled, nothing, false);
@@ -182,8 +134,8 @@ impl Worker {
 
     fn perform(&mut self, id: TaskId, assignment: Assignment) -> Result<Payload, RunError> {
         let (asked, state) = task::opened(&assignment.payload)?;
-        let told = Arc::clone(&self.told);
-        let gives_up = Arc::new(move || told.cancelled.load(Ordering::Acquire));
+        let cancelled = Arc::clone(&self.cancelled);
+        let gives_up = Arc::new(move || cancelled.load(Ordering::Acquire));
         let group = Arc::new(self.formed(id, &assignment)?);
         let leads = group.rank() == 0;
         let (agent, listener) = (Arc::clone(&self.agent), Arc::clone(&self.agent));
@@ -216,18 +168,15 @@ impl Worker {
             .map(|(address, card)| Card::from_bytes(card).map(|card| card.at(address)))
             .collect::<Result<_, _>>()?;
         let labels: Vec<u32> = (0..cards.len() as u32).collect();
-        let hope = || match self.told.lost_in(id) {
-            _ if self.told.cancelled.load(Ordering::Acquire) => Err(CollectiveError::Form {
-                why: "it was interrupted".into(),
-            }),
-            Some(rank) => Err(CollectiveError::Form {
-                why: format!("rank {rank} was lost"),
-            }),
-            None => Ok(()),
-        };
         let group = GroupId {
             name: format!("task {id}"),
             generation: 1,
+        };
+        let hope = || match self.cancelled.load(Ordering::Acquire) {
+            true => Err(CollectiveError::Form {
+                why: "it was interrupted".into(),
+            }),
+            false => self.losses.hope(&group.name),
         };
         let formed = self.lobby.form_while(
             &group,
@@ -237,7 +186,7 @@ impl Worker {
             &Settings::default(),
             &hope,
         )?;
-        self.told.formed(id, formed.notice());
+        self.losses.formed(&group.name, formed.notice());
         Ok(formed)
     }
 }

@@ -218,6 +218,7 @@ impl Estimator {
                 for why in &found.skipped {
                     show.note(&format!("a newer checkpoint was passed over: {why}"));
                 }
+                self.check_layout(&found)?;
                 self.layout = Some(found.layout.clone());
                 Ok(Some(found))
             }
@@ -229,11 +230,33 @@ impl Estimator {
         }
     }
 
+    /// A run goes on with what makes its bits, or not at all.
+    fn check_layout(&self, found: &Resumed) -> Result<()> {
+        let saved = &found.layout;
+        let settings = [
+            ("lanes", self.lanes.map(u64::from), u64::from(saved.lanes)),
+            ("seed", self.seed, saved.seed),
+            (
+                "threads_per_lane",
+                self.threads.map(u64::from),
+                u64::from(saved.threads),
+            ),
+        ];
+        for (name, asked, saved) in settings {
+            if let Some(asked) = asked.filter(|asked| *asked != saved) {
+                return Err(Error::Asked(format!(
+                    "{name}({asked}) was asked for and the run was saved with {saved}: leave it out, or use another folder"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn job(&self, cluster: &Cluster, data: &Shards, fit: &Fit<'_>, saving: Option<Saving>) -> Result<FitJob> {
         let layout = self.laid_out(cluster);
         if layout.lanes < cluster.size() {
             return Err(Error::Asked(format!(
-                "{} lanes leave some of {} workers without any: use at least as many lanes as workers",
+                "{} lanes leave some of {} workers without any: use more lanes, or at most {0} workers",
                 layout.lanes,
                 cluster.size()
             )));

@@ -14,7 +14,6 @@ use grampus_train::metrics::Metric;
 use grampus_train::native::{
     Array, Bounds, Evaluation, LayerGroup, Layout, Named, PassJob, Prediction, Spec, State,
 };
-use grampus_train::plan::{Draw, lane_seed};
 
 pub use fit::Fit;
 pub use history::History;
@@ -25,6 +24,8 @@ use crate::shards::Shards;
 
 /// How often a pass over rows is begun anew where a worker was lost.
 const REPEATS: u32 = 3;
+/// What random numbers follow from where nobody says it: a program does the same each time.
+const SEED: u64 = 0;
 /// Rows of a batch that is only measured or answered.
 const BATCH_SIZE: u64 = 256;
 
@@ -49,7 +50,7 @@ const BATCH_SIZE: u64 = 256;
 /// ```
 pub struct Estimator {
     spec: Spec,
-    seed: u64,
+    seed: Option<u64>,
     lanes: Option<u32>,
     threads: Option<u32>,
     state: Option<State>,
@@ -71,7 +72,7 @@ impl Estimator {
                 sharded: false,
                 metrics: Vec::new(),
             },
-            seed: 0,
+            seed: None,
             lanes: None,
             threads: None,
             state: None,
@@ -107,7 +108,7 @@ impl Estimator {
 
     /// What all random numbers follow from: runs with equal seed, lanes and threads end with equal weights.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.seed = Some(seed);
         self
     }
 
@@ -205,15 +206,8 @@ impl Estimator {
     /// # Ok::<(), grampus::Error>(())
     /// ```
     pub fn network(&self) -> Result<Network<f32>> {
-        let layout = self.layout.as_ref();
-        let seed = lane_seed(
-            Draw::Make,
-            layout.map_or(self.seed, |layout| layout.seed),
-            0,
-            0,
-            0,
-        );
-        let mut network = Network::new(&self.spec.model, seed, 1)?;
+        let seed = self.layout.as_ref().map(|layout| layout.seed).or(self.seed);
+        let mut network = self.spec.network(seed.unwrap_or(SEED), 1)?;
         if let Some(state) = &self.state {
             state.load_weights(&mut network)?;
         }
@@ -248,7 +242,7 @@ impl Estimator {
         let lanes = self.lanes.unwrap_or_else(|| cluster.size());
         self.layout.clone().unwrap_or_else(|| Layout {
             lanes,
-            seed: self.seed,
+            seed: self.seed.unwrap_or(SEED),
             threads: self.threads.unwrap_or_else(|| cluster.threads_for(lanes)),
         })
     }

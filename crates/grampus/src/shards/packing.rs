@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 
+use grampus_collective::bytes_of;
 use grampus_data::batch::{Kind, Output};
 use grampus_data::loader::{self, Blocks, Stream, Tables};
 use grampus_data::source::find;
@@ -40,10 +41,7 @@ impl Pack {
         let mut memory = memory()?;
         let (mut end, mut written) = (0, Vec::with_capacity(arrays.len()));
         for array in arrays {
-            // SAFETY: numbers are plain bytes, and as many of them.
-            let bytes = unsafe {
-                std::slice::from_raw_parts(array.values.as_ptr().cast::<u8>(), size_of_val(&array.values[..]))
-            };
+            let bytes = bytes_of(&array.values);
             memory.write_all(bytes).map_err(Error::cluster)?;
             let rows = array.values.len() / array.shape.size().max(1);
             written.push(PackedArray {
