@@ -28,7 +28,7 @@ PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/gra
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-rust test-python test-spark test-ray prepare java check fuzz chaos docs lock clean
-.PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions bench-native bench-rust bench-spark bench-ray
+.PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions bench-native bench-rust bench-build bench-spark bench-ray
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -116,6 +116,9 @@ bench-native: $(BENCH_WHEEL) ## time native models against PyTorch, on one threa
 bench-rust: $(BENCH) ## time a program in Rust against PyTorch DDP, and against itself without sync
 	cargo build --release -p grampus --example fashion_mnist
 	.venv-bench/bin/python bench/rust.py $(BENCH_ARGS)
+
+bench-build: ## time a first build of a program in Rust, and weigh its binary
+	$(PYTHON) bench/build.py
 
 bench-instructions: ## hold the instructions of the hot loops against bench/instructions.json (needs valgrind)
 	$(PYTHON) bench/instructions.py $(BENCH_ARGS)

@@ -15,7 +15,7 @@ use grampus::nn::{BatchNorm, CrossEntropy, Dropout, Linear, Loss, Relu, Rows, Se
 use grampus::optim::{Adam, Lamb, Optimizer, Plateau, Schedule, Sgd};
 use grampus::{Cluster, Error, Estimator, Fit, Shards, Trigger};
 use grampus_core::{Clock, SystemClock, Time};
-use processes::{kill_a_worker, kill_workers, leftovers};
+use processes::{descendants, lives, workers};
 
 const ROWS: usize = 98;
 /// Longer than all of it takes on a slow machine.
@@ -42,6 +42,7 @@ fn main() {
             "a_run_within_an_epoch_needs_its_rows",
             a_run_within_an_epoch_needs_its_rows,
         ),
+        ("a_run_does_not_go_on_as_another", a_run_does_not_go_on_as_another),
         (
             "answers_are_those_of_the_network_in_order",
             answers_are_those_of_the_network_in_order,
@@ -96,6 +97,21 @@ fn cluster(workers: u32) -> Cluster {
     grampus::init().unwrap().workers(workers).quiet()
 }
 
+/// Kills one worker of this process; false where there is none.
+fn kill_a_worker() -> bool {
+    kill_workers(1) == 1
+}
+
+/// Kills so many workers of this process; says how many there were.
+fn kill_workers(most: usize) -> usize {
+    let own = workers(std::process::id()).into_iter().take(most);
+    let killed = own.filter(|pid| {
+        let pid = rustix::process::Pid::from_raw(*pid as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
+    });
+    killed.count()
+}
+
 /// A function of the row, and its class.
 fn rows() -> Shards {
     let x = (0..ROWS * 3)
@@ -107,13 +123,17 @@ fn rows() -> Shards {
 
 /// With dropout and batch norm, whose bits depend on lanes and on nothing else.
 fn noisy() -> Estimator {
+    noisy_with(Adam::new(0.01))
+}
+
+fn noisy_with(optimizer: impl Into<Optimizer>) -> Estimator {
     let model = Sequential::new()
         .add(Linear::new(3, 16))
         .add(BatchNorm::new(16))
         .add(Relu)
         .add(Dropout::new(0.2))
         .add(Linear::new(16, 4));
-    Estimator::native(model, Adam::new(0.01), CrossEntropy)
+    Estimator::native(model, optimizer, CrossEntropy)
         .metric("Accuracy")
         .unwrap()
         .seed(7)
@@ -232,6 +252,35 @@ fn a_run_within_an_epoch_needs_its_rows() {
         .unwrap_err()
         .to_string();
     assert!(refused.contains("batches of 20 of 98 rows"), "{refused}");
+}
+
+fn a_run_does_not_go_on_as_another() {
+    let scratch = Scratch::new();
+    let place = scratch.path("runs");
+    let fit = || Fit::epochs(2).batch_size(20).checkpoint(&place).resume();
+    noisy().fit(&cluster(1), &rows(), fit().max_steps(5)).unwrap();
+    let others = [
+        (
+            noisy().lanes(5),
+            "lanes(5) was asked for and the run was saved with 4",
+        ),
+        (
+            noisy().seed(8),
+            "seed(8) was asked for and the run was saved with 7",
+        ),
+        (noisy().threads_per_lane(2), "threads_per_lane(2) was asked for"),
+        (
+            noisy_with(Sgd::new(0.1)),
+            "this one nothing: build it as the saved one was",
+        ),
+        (with(Adam::new(0.01)), "these weights are of another model"),
+    ];
+    for (mut other, says) in others {
+        let refused = other.fit(&cluster(1), &rows(), fit()).unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    // Who asks for nothing goes on with what the run has.
+    assert!(noisy().fit(&cluster(2), &rows(), fit()).is_ok());
 }
 
 fn answers_are_those_of_the_network_in_order() {
@@ -519,6 +568,10 @@ fn wrong_use_is_named() {
 fn nothing_is_left() {
     let cluster = cluster(2);
     noisy().evaluate(&cluster, &rows()).unwrap();
+    let started = descendants(std::process::id());
     cluster.stop().unwrap();
-    assert_eq!(leftovers(), Vec::<String>::new());
+    assert_eq!(descendants(std::process::id()), Vec::<u32>::new());
+    assert!(started.len() >= 3 && !started.into_iter().any(lives));
+    let jobs = std::fs::read_dir(grampus_cluster::jobdir::root());
+    assert_eq!(jobs.into_iter().flatten().count(), 0);
 }

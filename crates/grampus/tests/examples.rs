@@ -6,17 +6,23 @@
     reason = "a test that cannot go on says so"
 )]
 
+#[path = "common/children.rs"]
+mod children;
 #[path = "common/files.rs"]
 mod files;
+#[path = "common/processes.rs"]
+mod processes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use children::finish;
 use files::{Scratch, write_parquet};
 use grampus::train::checkpoint::read_tensors;
 use grampus_core::{Clock, SystemClock, Time};
 use grampus_net::{Reservation, local_address_towards};
+use processes::{descendants, lives, workers};
 
 /// No run may take longer than this.
 const LIMIT: Duration = Duration::from_secs(50);
@@ -34,6 +40,7 @@ fn start(scratch: &Scratch, program: &Path, words: &[&str]) -> Child {
         .args(words)
         .env("XDG_RUNTIME_DIR", scratch.path(""))
         .env("HOME", scratch.path(""))
+        .current_dir(scratch.path(""))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -41,16 +48,8 @@ fn start(scratch: &Scratch, program: &Path, words: &[&str]) -> Child {
         .unwrap()
 }
 
-fn finish(mut child: Child) -> Output {
-    let clock = SystemClock::start();
-    while child.try_wait().unwrap().is_none() {
-        if clock.now().since(Time::ZERO) > LIMIT {
-            child.kill().unwrap();
-            panic!("it did not end");
-        }
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
-    child.wait_with_output().unwrap()
+fn ended(child: Child) -> Output {
+    finish(child, LIMIT)
 }
 
 /// What it printed.
@@ -91,7 +90,7 @@ fn pictures_have_the_same_weights_however_the_program_was_started() {
     };
     let alone = words("alone.safetensors");
     let alone: Vec<&str> = alone.iter().map(String::as_str).collect();
-    let printed = said(&finish(start(&scratch, &program, &alone)));
+    let printed = said(&ended(start(&scratch, &program, &alone)));
     assert!(
         printed.starts_with("accuracy 0.") && printed.ends_with("on 320 rows\n"),
         "{printed}"
@@ -101,7 +100,7 @@ fn pictures_have_the_same_weights_however_the_program_was_started() {
     let ranks = words("ranks.safetensors");
     let mut command = vec!["run", "-n", "2", program.to_str().unwrap()];
     command.extend(ranks.iter().map(String::as_str));
-    let ranked = said(&finish(start(&scratch, grampus, &command)));
+    let ranked = said(&ended(start(&scratch, grampus, &command)));
     assert_eq!(ranked, format!("[rank 0] {printed}"));
     assert_eq!(
         read_tensors(&scratch.path("ranks.safetensors")).unwrap().0,
@@ -115,12 +114,78 @@ fn pictures_have_the_same_weights_however_the_program_was_started() {
     command.push(program.to_str().unwrap());
     command.extend(nodes.iter().map(String::as_str));
     let both = [0, 1].map(|_| start(&scratch, grampus, &command));
-    let told: Vec<String> = both.map(|node| said(&finish(node))).to_vec();
+    let told: Vec<String> = both.map(|node| said(&ended(node))).to_vec();
     assert_eq!(told.concat(), format!("[rank 0] {printed}"));
     assert_eq!(
         read_tensors(&scratch.path("nodes.safetensors")).unwrap().0,
         wanted
     );
+}
+
+#[test]
+fn the_program_of_the_guide_is_the_one_that_runs() {
+    let program = include_str!("../examples/quickstart.rs");
+    let pages = [
+        include_str!("../../../README.md"),
+        include_str!("../../../docs/rust.md"),
+    ];
+    assert!(pages.iter().all(|page| page.contains(program)));
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("data")).unwrap();
+    write_parquet(&scratch.path("data/0.parquet"), 0, 100);
+    let output = ended(start(&scratch, &example("quickstart"), &[]));
+    let printed = said(&output);
+    assert!(printed.contains("2 epochs done\nSome(0."), "{printed}");
+    assert!(Path::new(&scratch.path("model.safetensors")).exists());
+}
+
+/// A long run, once it trains.
+fn training(scratch: &Scratch) -> Child {
+    let rows = scratch.path("rows.parquet");
+    write_parquet(&rows, 0, 2000);
+    let words = [
+        &rows,
+        "--features",
+        "a,b,c",
+        "--label",
+        "class",
+        "--classes",
+        "4",
+        "--epochs",
+        "100000",
+    ];
+    let child = start(scratch, &example("tabular"), &words);
+    let clock = SystemClock::start();
+    while workers(child.id()).len() < 2 {
+        assert!(clock.now().since(Time::ZERO) < LIMIT, "it does not train");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    child
+}
+
+#[test]
+fn a_program_that_is_killed_or_interrupted_leaves_nothing() {
+    for signal in [rustix::process::Signal::KILL, rustix::process::Signal::INT] {
+        let scratch = Scratch::new();
+        let child = training(&scratch);
+        let started = descendants(child.id());
+        assert!(started.len() >= 3, "{started:?}");
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert!(!ended(child).status.success());
+        let clock = SystemClock::start();
+        let left = || {
+            started.iter().filter(|pid| lives(**pid)).count() > 0
+                || Path::new(&scratch.path("grampus")).exists()
+        };
+        while left() {
+            assert!(
+                clock.now().since(Time::ZERO) < LIMIT,
+                "something is left after {signal:?}"
+            );
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
 }
 
 #[test]
@@ -142,7 +207,7 @@ fn a_table_is_learnt_from_memory_and_from_files() {
         "2",
     ];
     for more in [&[][..], &["--window", "1"]] {
-        let printed = said(&finish(start(
+        let printed = said(&ended(start(
             &scratch,
             &example("tabular"),
             &[&fixed, more].concat(),
@@ -187,14 +252,14 @@ fn pictures_are_decoded_while_a_resnet_trains() {
     let files = scratch.path("pictures.parquet");
     write_pictures(&files, 8);
     let words = [&files, "--batch-size", "4", "--max-steps", "1"];
-    let printed = said(&finish(start(&scratch, &example("cifar10"), &words)));
+    let printed = said(&ended(start(&scratch, &example("cifar10"), &words)));
     assert_eq!(printed, "max_steps=1 step done\n");
 }
 
 #[test]
 fn words_are_learnt() {
     let scratch = Scratch::new();
-    let printed = said(&finish(start(&scratch, &example("text"), &[])));
+    let printed = said(&ended(start(&scratch, &example("text"), &[])));
     let accuracy: f64 = printed.split(' ').nth(1).unwrap().parse().unwrap();
     assert!(accuracy > 0.9, "{printed}");
     assert!(printed.ends_with("on 600 texts of 44 words\n"), "{printed}");
@@ -203,7 +268,7 @@ fn words_are_learnt() {
 #[test]
 fn what_is_wrong_is_said_in_one_line() {
     let scratch = Scratch::new();
-    let output = finish(start(
+    let output = ended(start(
         &scratch,
         &example("tabular"),
         &[

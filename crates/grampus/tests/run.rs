@@ -6,12 +6,16 @@
     reason = "a test that cannot go on says so"
 )]
 
+#[path = "common/children.rs"]
+mod children;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use children::finish;
 use grampus_core::{Clock, SystemClock, Time};
 
 /// No test may take longer than this; each ends what it started.
@@ -47,7 +51,7 @@ impl Place {
     }
 
     fn run(&self, words: &[&str]) -> Output {
-        finish(self.command(words).spawn().unwrap())
+        finish(self.command(words).spawn().unwrap(), LIMIT)
     }
 
     /// What `grampus` itself may have left in its runtime folder.
@@ -60,18 +64,6 @@ impl Place {
             .map(|entry| entry.path())
             .collect()
     }
-}
-
-fn finish(mut child: Child) -> Output {
-    let clock = SystemClock::start();
-    while child.try_wait().unwrap().is_none() {
-        if clock.now().since(Time::ZERO) > LIMIT {
-            child.kill().unwrap();
-            panic!("it did not end");
-        }
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
-    child.wait_with_output().unwrap()
 }
 
 fn wait_for(what: impl Fn() -> bool) {
@@ -241,7 +233,7 @@ fn ctrl_c_ends_everything_within_a_second() {
     wait_for(|| (0..2).all(|rank| Path::new(&format!("{}{rank}", ready.display())).exists()));
     let clock = SystemClock::start();
     signal(&child, libc::SIGINT);
-    let output = finish(child);
+    let output = finish(child, LIMIT);
     assert!(clock.now().since(Time::ZERO) < Duration::from_secs(1));
     assert_eq!(output.status.code(), Some(130));
     wait_for(|| processes(&word).is_empty());

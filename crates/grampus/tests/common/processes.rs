@@ -1,53 +1,22 @@
-//! Processes of a test.
+//! Processes that a program has started.
 
 use std::fs;
 use std::path::Path;
 
-/// Kills one worker of this process; false where there is none.
-pub fn kill_a_worker() -> bool {
-    kill_workers(1) == 1
+/// The workers of a process.
+pub fn workers(of: u32) -> Vec<u32> {
+    let all = descendants(of).into_iter();
+    all.filter(|pid| role(*pid).starts_with("worker:")).collect()
 }
 
-/// Kills so many workers of this process; says how many there were.
-pub fn kill_workers(most: usize) -> usize {
-    let workers = descendants()
-        .into_iter()
-        .filter(|pid| role(*pid).starts_with("worker:"));
-    let killed = workers.take(most).filter(|pid| {
-        let pid = rustix::process::Pid::from_raw(*pid as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
-    });
-    killed.count()
-}
-
-/// Processes and folders that this process should not have left.
-pub fn leftovers() -> Vec<String> {
-    let processes = descendants().into_iter().map(|pid| format!("process {pid}"));
-    let root = grampus_cluster::jobdir::root();
-    let folders = fs::read_dir(root).into_iter().flatten().flatten();
-    processes
-        .chain(folders.map(|entry| entry.path().display().to_string()))
-        .collect()
-}
-
-fn role(pid: u32) -> String {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let mut found = environment
-        .split(|byte| *byte == 0)
-        .filter_map(|word| word.strip_prefix(b"GRAMPUS_ROLE="));
-    found
-        .next_back()
-        .map_or(String::new(), |role| String::from_utf8_lossy(role).into_owned())
-}
-
-/// Children of this process, and theirs, that have not ended.
-fn descendants() -> Vec<u32> {
+/// Children of a process, and theirs, that have not ended.
+pub fn descendants(of: u32) -> Vec<u32> {
     let all: Vec<(u32, u32, char)> = fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter_map(|entry| status(&entry.path()))
         .collect();
-    let mut found = vec![std::process::id()];
+    let mut found = vec![of];
     let mut at = 0;
     while at < found.len() {
         let children = all
@@ -58,6 +27,23 @@ fn descendants() -> Vec<u32> {
         at += 1;
     }
     found.split_off(1)
+}
+
+/// Whether a process has not ended.
+pub fn lives(pid: u32) -> bool {
+    let found = status(Path::new(&format!("/proc/{pid}")));
+    found.is_some_and(|(_, _, state)| state != 'Z')
+}
+
+/// What it was started as.
+fn role(pid: u32) -> String {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut found = environment
+        .split(|byte| *byte == 0)
+        .filter_map(|word| word.strip_prefix(b"GRAMPUS_ROLE="));
+    found
+        .next_back()
+        .map_or(String::new(), |role| String::from_utf8_lossy(role).into_owned())
 }
 
 fn status(process: &Path) -> Option<(u32, u32, char)> {
