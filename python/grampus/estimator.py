@@ -34,6 +34,7 @@ from grampus._training.options import (
 from grampus._training.oversight import Crew, Oversight
 from grampus._training.recovery import Losses, allowed
 from grampus._training.show import Show, hear
+from grampus._training.weights import START, Weights
 from grampus._wish import Wish
 from grampus.history import History
 from grampus.shards import feeding
@@ -49,19 +50,8 @@ if TYPE_CHECKING:
     from grampus.shards.batches import Columns
     from grampus.triggers import Trigger
 
-_START: dict[str, Any] = {
-    "epoch": 0,
-    "step_in_epoch": 0,
-    "step": 0,
-    "loss_sum": 0.0,
-    "weight": 0.0,
-    "rows": 0,
-    "seconds": 0.0,
-    "waited": 0.0,
-}
 
-
-class Estimator(Params):
+class Estimator(Weights, Params):
     """A single-node model on many workers. Make one with `Estimator.from_torch`.
 
     The driver keeps the weights between calls; workers stay warm.
@@ -110,7 +100,7 @@ class Estimator(Params):
         self._clipping: Clipping | None = None
         self._layout: Layout | None = None
         self._state: dict[str, Any] | None = None
-        self._at = dict(_START)
+        self._at = dict(START)
         self._started: Cluster | None = None
 
     @classmethod
@@ -323,7 +313,7 @@ class Estimator(Params):
             at = self._at
             if at["step_in_epoch"]:
                 # The rest of that epoch is a matter of its data, which this call need not have.
-                at = {**_START, "epoch": at["epoch"] + 1, "step": at["step"]}
+                at = {**START, "epoch": at["epoch"] + 1, "step": at["step"]}
             return {"first": at, "at": at, "state": self._state, "resumed_from": None, "saved": None}
         told = found.meta
         here = {"first": told["first"], "at": told["at"], "state": found.state}
@@ -429,73 +419,6 @@ class Estimator(Params):
                 return recovery.repeated(
                     lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal
                 )
-
-    # The model
-
-    def get_model(self) -> Any:
-        """The model with its present weights, in this process, ready to predict (`eval` mode)."""
-        return self._framework().made(self._spec(), self._state, self._seed())
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights by name."""
-        weights: dict[str, Any] = self.get_model().state_dict()
-        return weights
-
-    def digest(self) -> str:
-        """A hash of the weights: equal exactly where all of their bits are."""
-        return str(self._framework().digest(self.get_model()))
-
-    def save(self, path: str | os.PathLike[str]) -> str:
-        """Save the weights to a `.safetensors` or `.pt` file, or all that training needs to a folder.
-
-        Return the path. A folder may also be `s3://…`; it is what `fit(checkpoint=…)` writes.
-        """
-        place = os.fspath(path)
-        if place.endswith((".safetensors", ".pt", ".pth")):
-            self._framework().save_weights(self.get_model(), place)
-        elif self._state is None:
-            raise ValueError(
-                f"nothing was trained or loaded yet: save the weights to {place}.safetensors instead"
-            )
-        else:
-            saved.check_unused(saved.located(place), self._at["step"])
-            store = _native.CheckpointStore(saved.located(place))
-            meta = {"at": self._at, "first": self._at, "layout": vars(self._layout), "records": []}
-            saved.write(store, self._state, meta)
-        return place
-
-    def load(self, path: str | os.PathLike[str]) -> Estimator:
-        """Load what `save` or `fit(checkpoint=…)` wrote, or any `.pt` or `.safetensors` file of weights."""
-        place = os.fspath(path)
-        framework = self._framework()
-        if place.endswith((".safetensors", ".pt", ".pth")):
-            state = framework.weights_of(place)
-        else:
-            found = saved.read(saved.located(place))
-            state, self._at = found.state, {**_START, **found.meta.get("at", {})}
-            if "layout" in found.meta:
-                self._adopted(found)
-        framework.made(self._spec(), state, self._seed())
-        self._state = state
-        return self
-
-    def clear_gradient_clipping(self) -> None:
-        """Let gradients be as they are, from the next `fit` on."""
-        self._clipping = None
-
-    def set_constant_gradient_clipping(self, min: float, max: float) -> None:  # noqa: A002 - the name of old
-        """Clip every value of the gradients to the range from `min` to `max`, from the next `fit` on."""
-        if not min < max:
-            raise ValueError(
-                f"gradients cannot be clipped to the range from {min} to {max}: min must be below max"
-            )
-        self._clipping = Clipping(least=float(min), most=float(max))
-
-    def set_l2_norm_gradient_clipping(self, clip_norm: float) -> None:
-        """Scale gradients whose norm over all parameters is above `clip_norm`, from the next `fit` on."""
-        if not clip_norm > 0:
-            raise ValueError(f"clip_norm must be above 0, it is {clip_norm}")
-        self._clipping = Clipping(norm=float(clip_norm))
 
     # Workers
 

@@ -1,0 +1,105 @@
+"""What reads the data that users pass for torch models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import data as torch_data
+
+from grampus._training import creator
+from grampus._training.feed import StreamFeed, TableFeed
+from grampus.frameworks import _torch_batches, _torch_data
+from grampus.shards import batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grampus._training.job import Data, Spec
+    from grampus._training.lanes import Lanes
+
+
+def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | StreamFeed:
+    """What reads the user's data."""
+    value = _torch_data.restored(data.value)
+    if _is_creator(value):
+        size = data.batch_size or 32
+        creator.seed_all(creator.make_seed(lanes.seed, 2))
+        value = creator.in_turn(
+            lanes,
+            lambda: creator.call(
+                value, "data creator", "f(config) or f(config, batch_size)", spec.config, size
+            ),
+        )
+    loader = value if isinstance(value, torch_data.DataLoader) else None
+    size = _batch_size(data, loader)
+    weigh = spec.loss_weight if training else None
+    if isinstance(value, batches.Packed | batches.Carried):
+        bad = [row for row, _ in value.bad]
+        return TableFeed(_torch_data.Arrays(value.load(), training, bad), lanes, size, weigh)
+    if isinstance(value, batches.Loadable):
+        table = _torch_batches.LoadedTable(value, lanes.seed, lanes.threads, training)
+        return TableFeed(table, lanes, size, weigh)
+    if loader is not None:
+        return _loaded(loader, lanes, size, weigh, training)
+    if isinstance(value, torch_data.IterableDataset):
+        return StreamFeed(_torch_data.Rows(value), lanes, size, weigh)
+    if isinstance(value, Mapping) or hasattr(value, "columns"):
+        arrays = _selected(value, data)
+        return TableFeed(_torch_data.Arrays(arrays, shuffled=training), lanes, size, weigh)
+    if (
+        isinstance(value, torch.Tensor)
+        or type(value).__module__ == "numpy"
+        or isinstance(value, list | tuple)
+    ):
+        return TableFeed(_torch_data.Arrays(value, shuffled=training), lanes, size, weigh)
+    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
+        return TableFeed(_torch_data.Dataset(value, training, lanes.seed), lanes, size, weigh)
+    raise TypeError(
+        f"a {type(value).__name__} is no data: pass arrays as {{'x': …, 'y': …}}, a Dataset, a DataLoader, "
+        "or a function that returns one of these"
+    )
+
+
+def _loaded(
+    loader: Any, lanes: Lanes, size: int, weigh: Callable[[Any], float] | None, training: bool
+) -> TableFeed | StreamFeed:
+    if isinstance(loader.dataset, torch_data.IterableDataset):
+        return StreamFeed(_torch_data.Rows(loader.dataset, loader), lanes, size, weigh)
+    if loader.batch_sampler is None:
+        raise ValueError("the loader has batch_size=None over a map-style data set: give it a batch_size")
+    table = _torch_data.Dataset(loader.dataset, training, lanes.seed, loader)
+    return TableFeed(table, lanes, size, weigh)
+
+
+def _selected(value: Any, data: Data) -> Any:
+    """The columns that were asked for."""
+    if data.feature_cols is None:
+        if hasattr(value, "columns"):
+            raise ValueError("a data frame needs feature_cols, and for training label_cols")
+        return dict(value)
+    chosen = {"x": _torch_data.columns(value, data.feature_cols, "feature_cols")}
+    if data.label_cols is not None:
+        chosen["y"] = _torch_data.columns(value, data.label_cols, "label_cols")
+    return chosen
+
+
+def _batch_size(data: Data, loader: Any) -> int:
+    own = None
+    if loader is not None:
+        own = loader.batch_size
+        if own is None and loader.batch_sampler is not None:
+            own = getattr(loader.batch_sampler, "batch_size", None)
+    if own is None:
+        return data.batch_size or 32
+    if data.given and data.batch_size is not None and data.batch_size != own:
+        raise ValueError(
+            f"batch_size={data.batch_size} was asked for and the loader makes batches of {own}: pass "
+            "batch_size=None to take the loader's, which counts the rows of all workers together"
+        )
+    return int(own)
+
+
+def _is_creator(value: Any) -> bool:
+    return callable(value) and not hasattr(value, "__getitem__") and not isinstance(value, torch_data.Dataset)

@@ -1,0 +1,120 @@
+"""Making modules, optimizers, schedulers and losses from what users pass."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grampus._training import creator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grampus._training.job import Spec
+
+
+def make_module(spec: Spec) -> Any:
+    module = spec.model
+    if not isinstance(module, torch.nn.Module):
+        if not callable(module):
+            raise TypeError(
+                f"model is a {type(module).__name__}: pass a module, its class, or a function f(config)"
+            )
+        module = creator.call(module, "model creator", "f(config)", spec.config)
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"the model creator returned a {type(module).__name__}, not a torch.nn.Module")
+    return module
+
+
+def make_optimizer(spec: Spec, module: Any) -> Any:
+    optimizer = spec.optimizer
+    if isinstance(optimizer, str):
+        optimizer = _named_optimizer(optimizer)
+    if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
+        kind: Any = optimizer
+        settings = inspect.signature(kind).parameters.keys() & spec.config.keys()
+        optimizer = kind(module.parameters(), **{name: spec.config[name] for name in settings})
+    elif not isinstance(optimizer, torch.optim.Optimizer):
+        if not callable(optimizer):
+            raise TypeError(
+                f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, a function f(model, "
+                "config), or a name such as 'adam'"
+            )
+        optimizer = creator.call(optimizer, "optimizer creator", "f(model, config)", module, spec.config)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"the optimizer creator returned a {type(optimizer).__name__}, not a torch optimizer")
+    own = {id(parameter) for parameter in module.parameters()}
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    foreign = sum(id(parameter) not in own for parameter in held)
+    if foreign:
+        raise ValueError(
+            f"{foreign} of the optimizer's {len(held)} parameters are not the model's: it was built for "
+            "another model; build it from this one's parameters"
+        )
+    return optimizer
+
+
+def _named_optimizer(name: str) -> Any:
+    known: dict[str, Any] = {
+        kind.__name__.lower(): kind
+        for kind in vars(torch.optim).values()
+        if inspect.isclass(kind)
+        and issubclass(kind, torch.optim.Optimizer)
+        and kind is not torch.optim.Optimizer
+    }
+    kind = known.get(name.lower())
+    if kind is None:
+        raise ValueError(f"there is no optimizer {name!r}: use one of {', '.join(sorted(known))}")
+    return kind
+
+
+def make_scheduler(spec: Spec, optimizer: Any) -> Any:
+    scheduler = spec.scheduler
+    if scheduler is None:
+        return None
+    if not hasattr(scheduler, "step"):
+        if not callable(scheduler):
+            raise TypeError(
+                f"scheduler is a {type(scheduler).__name__}: pass a torch scheduler or a function "
+                "f(optimizer, config)"
+            )
+        scheduler = creator.call(
+            scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config
+        )
+    if not hasattr(scheduler, "step"):
+        raise TypeError(f"the scheduler creator returned a {type(scheduler).__name__}, not a torch scheduler")
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise ValueError("the scheduler was built for another optimizer: build it from this one")
+    return scheduler
+
+
+def make_loss(spec: Spec) -> Callable[..., Any] | None:
+    loss = spec.loss
+    if loss is None or isinstance(loss, torch.nn.Module):
+        return loss
+    if inspect.isclass(loss):
+        made: Callable[..., Any] = loss()  # type: ignore[assignment]
+        return made
+    if not callable(loss):
+        raise TypeError(
+            f"loss is a {type(loss).__name__}: pass a module, a function f(output, target) or f(config)"
+        )
+    bounds = creator.required(loss)
+    if bounds is not None and bounds[0] > 2:
+        name = getattr(loss, "__qualname__", repr(loss))
+        raise TypeError(
+            f"the loss {name} needs {bounds[0]} arguments: write it as f(output, target) or f(config)"
+        )
+    if bounds is None or bounds[0] >= 2 or bounds[1] >= 2:
+        return loss  # type: ignore[no-any-return]
+    made = creator.call(loss, "loss creator", "f(config)", spec.config)
+    if not callable(made):
+        raise TypeError(f"the loss creator returned a {type(made).__name__}, not a module or a function")
+    return made
+
+
+def needed(module: Any) -> int:
+    bounds = creator.required(module.forward)
+    return 1 if bounds is None else bounds[0]

@@ -1,0 +1,69 @@
+"""What models return, and what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grampus import _exception
+from grampus._training import trees
+
+if TYPE_CHECKING:
+    from grampus._training.feed import Batch
+    from grampus._training.job import Clipping
+
+
+def own_loss(output: Any) -> Any:
+    """The loss that a model makes by itself, as those of transformers do."""
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if loss is None:
+        raise ValueError(
+            f"no loss was given, and the model's output, a {type(output).__name__}, has none: pass loss=…"
+        )
+    return loss
+
+
+def plain(output: Any) -> Any:
+    """Outputs that are dicts, as those of transformers, without their class and the loss of the batch."""
+    if not isinstance(output, Mapping):
+        return output
+    return {name: value for name, value in output.items() if name != "loss"}
+
+
+def check_rows(output: Any, rows: int) -> None:
+    for leaf in trees.leaves(output):
+        # The output for a single row may have lost its first axis.
+        found = rows if not isinstance(leaf, torch.Tensor) else len(leaf) if leaf.dim() else 1
+        if found != rows:
+            raise ValueError(
+                f"the model's output has {found} {'row' if found == 1 else 'rows'} for a batch of {rows}: "
+                "let it return one for each"
+            )
+
+
+def judged(output: Any) -> Any:
+    """What metrics see: the output itself, or the logits of a model that says more."""
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    return logits.detach() if isinstance(logits, torch.Tensor) else logits
+
+
+def clip(module: Any, clipping: Clipping) -> None:
+    parameters = [p for p in module.parameters() if p.grad is not None]
+    if clipping.norm is not None:
+        torch.nn.utils.clip_grad_norm_(parameters, clipping.norm)
+    if clipping.least is not None or clipping.most is not None:
+        for parameter in parameters:
+            parameter.grad.clamp_(clipping.least, clipping.most)
+
+
+def note(error: Exception, lane: int, rows: int, part: Batch, when: str = "") -> None:
+    """Say where it was, without changing what it is."""
+    shapes = ", ".join(
+        f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
+        for leaf in trees.leaves(part.values)
+        if isinstance(leaf, torch.Tensor)
+    )
+    text = f"grampus: in lane {lane}, a batch of {rows} {'row' if rows == 1 else 'rows'} ({shapes}){when}"
+    _exception.note(error, text)
