@@ -8,27 +8,64 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grampus._training import creator
+from grampus.operators import overrides
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from grampus._training.job import Spec
 
 
+class Several(torch.nn.ModuleList):  # type: ignore[misc]
+    """The models of an operator that has more than one."""
+
+
+def _several(models: Sequence[Any]) -> Several:
+    for model in models:
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"one of the models is a {type(model).__name__}, not a torch.nn.Module")
+    return Several(models)
+
+
+def models_of(module: Any) -> list[Any]:
+    """One model, or all of several."""
+    return list(module) if isinstance(module, Several) else [module]
+
+
+def _trains(spec: Spec) -> bool:
+    """Whether code of the user's own does."""
+    return overrides(spec.training_operator_cls, "train_batch", "train_epoch")
+
+
+def _given(module: Any) -> Any:
+    """As creators get it."""
+    return list(module) if isinstance(module, Several) else module
+
+
 def make_module(spec: Spec) -> Any:
     module = spec.model
+    if isinstance(module, list | tuple):
+        module = _several(module)
     if not isinstance(module, torch.nn.Module):
         if not callable(module):
             raise TypeError(
                 f"model is a {type(module).__name__}: pass a module, its class, or a function f(config)"
             )
         module = creator.call(module, "model creator", "f(config)", spec.config)
+        if isinstance(module, list | tuple):
+            module = _several(module)
+    if isinstance(module, Several) and not _trains(spec):
+        raise ValueError(
+            f"there are {len(module)} models: pass a training_operator_cls whose train_batch says what is "
+            "done with them"
+        )
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"the model creator returned a {type(module).__name__}, not a torch.nn.Module")
     return module
 
 
-def make_optimizer(spec: Spec, module: Any) -> Any:
+def make_optimizers(spec: Spec, module: Any) -> list[Any]:
+    """One optimizer, or those of an operator that has several."""
     optimizer = spec.optimizer
     if isinstance(optimizer, str):
         optimizer = _named_optimizer(optimizer)
@@ -36,13 +73,27 @@ def make_optimizer(spec: Spec, module: Any) -> Any:
         kind: Any = optimizer
         settings = inspect.signature(kind).parameters.keys() & spec.config.keys()
         optimizer = kind(module.parameters(), **{name: spec.config[name] for name in settings})
-    elif not isinstance(optimizer, torch.optim.Optimizer):
+    elif not isinstance(optimizer, torch.optim.Optimizer | list | tuple):
         if not callable(optimizer):
             raise TypeError(
                 f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, a function f(model, "
                 "config), or a name such as 'adam'"
             )
-        optimizer = creator.call(optimizer, "optimizer creator", "f(model, config)", module, spec.config)
+        optimizer = creator.call(
+            optimizer, "optimizer creator", "f(model, config)", _given(module), spec.config
+        )
+    found = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    if len(found) != 1 and not _trains(spec):
+        raise ValueError(
+            f"there are {len(found)} optimizers: pass a training_operator_cls whose train_batch says which "
+            "takes a step when"
+        )
+    for each in found:
+        _check_optimizer(each, module)
+    return found
+
+
+def _check_optimizer(optimizer: Any, module: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"the optimizer creator returned a {type(optimizer).__name__}, not a torch optimizer")
     own = {id(parameter) for parameter in module.parameters()}
@@ -53,7 +104,6 @@ def make_optimizer(spec: Spec, module: Any) -> Any:
             f"{foreign} of the optimizer's {len(held)} parameters are not the model's: it was built for "
             "another model; build it from this one's parameters"
         )
-    return optimizer
 
 
 def _named_optimizer(name: str) -> Any:
@@ -70,24 +120,26 @@ def _named_optimizer(name: str) -> Any:
     return kind
 
 
-def make_scheduler(spec: Spec, optimizer: Any) -> Any:
+def make_schedulers(spec: Spec, optimizers: list[Any]) -> list[Any]:
+    """None, one, or those of several optimizers."""
     scheduler = spec.scheduler
     if scheduler is None:
-        return None
-    if not hasattr(scheduler, "step"):
+        return []
+    if not hasattr(scheduler, "step") and not isinstance(scheduler, list | tuple):
         if not callable(scheduler):
             raise TypeError(
                 f"scheduler is a {type(scheduler).__name__}: pass a torch scheduler or a function "
                 "f(optimizer, config)"
             )
-        scheduler = creator.call(
-            scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config
-        )
-    if not hasattr(scheduler, "step"):
-        raise TypeError(f"the scheduler creator returned a {type(scheduler).__name__}, not a torch scheduler")
-    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
-        raise ValueError("the scheduler was built for another optimizer: build it from this one")
-    return scheduler
+        given = optimizers[0] if len(optimizers) == 1 else list(optimizers)
+        scheduler = creator.call(scheduler, "scheduler creator", "f(optimizer, config)", given, spec.config)
+    found = list(scheduler) if isinstance(scheduler, list | tuple) else [scheduler]
+    for each in found:
+        if not hasattr(each, "step"):
+            raise TypeError(f"the scheduler creator returned a {type(each).__name__}, not a torch scheduler")
+        if hasattr(each, "optimizer") and all(each.optimizer is not own for own in optimizers):
+            raise ValueError("the scheduler was built for another optimizer: build it from this one")
+    return found
 
 
 def make_loss(spec: Spec) -> Callable[..., Any] | None:
@@ -113,6 +165,11 @@ def make_loss(spec: Spec) -> Callable[..., Any] | None:
     if not callable(made):
         raise TypeError(f"the loss creator returned a {type(made).__name__}, not a module or a function")
     return made
+
+
+def needs_closure(optimizer: Any) -> bool:
+    """Whether a step asks for the loss several times."""
+    return isinstance(optimizer, torch.optim.LBFGS)
 
 
 def needed(module: Any) -> int:

@@ -19,49 +19,84 @@ Tensor = Any
 
 def take(model: Any) -> dict[str, Any]:
     """All that a run needs to go on: tensors by name, and plain values."""
-    optimizer = model.optimizer.state_dict()
     apart: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {"groups": _without_tensors(optimizer["param_groups"], "groups", apart)}
-    plain["state"] = {
-        str(key): _without_tensors(values, f"state.{key}", apart)
-        for key, values in optimizer["state"].items()
-    }
-    scheduler = {}
-    if model.scheduler is not None:
-        values = {
-            k: v for k, v in model.scheduler.state_dict().items() if k != "optimizer" and not callable(v)
-        }
-        scheduler = _without_tensors(values, "scheduler", apart)
+    optimizers = [
+        _optimizer_state(each, f"optimizer{number}." if number else "", apart)
+        for number, each in enumerate(model.optimizers)
+    ]
+    schedulers = [
+        _scheduler_state(each, f"scheduler{number or ''}", apart)
+        for number, each in enumerate(model.schedulers)
+    ]
+    plain: dict[str, Any] = {"optimizer": optimizers[0], "scheduler": schedulers[0] if schedulers else {}}
+    plain |= {"other_optimizers": optimizers[1:], "other_schedulers": schedulers[1:]}
+    plain["besides"] = _without_tensors(model.besides(), "besides", apart)
     return {
-        "model": {name: packed(value) for name, value in model.module.state_dict().items()},
+        "model": {name: packed(value) for name, value in uncompiled(model.module).state_dict().items()},
         "optimizer": {name: packed(value) for name, value in apart.items()},
-        "plain": {"optimizer": plain, "scheduler": scheduler},
+        "plain": plain,
     }
+
+
+def uncompiled(module: Any) -> Any:
+    """The module within what `torch.compile` returned: names of weights are its own."""
+    return getattr(module, "_orig_mod", module)
+
+
+def _optimizer_state(optimizer: Any, prefix: str, apart: dict[str, Tensor]) -> dict[str, Any]:
+    whole = optimizer.state_dict()
+    return {
+        "groups": _without_tensors(whole["param_groups"], f"{prefix}groups", apart),
+        "state": {
+            str(key): _without_tensors(values, f"{prefix}state.{key}", apart)
+            for key, values in whole["state"].items()
+        },
+    }
+
+
+def _scheduler_state(scheduler: Any, name: str, apart: dict[str, Tensor]) -> dict[str, Any]:
+    values = {k: v for k, v in scheduler.state_dict().items() if k != "optimizer" and not callable(v)}
+    found: dict[str, Any] = _without_tensors(values, name, apart)
+    return found
 
 
 def load(model: Any, state: dict[str, Any]) -> None:
     """Go on where `take` was called."""
     load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
     plain = state.get("plain")
-    if model.optimizer is None or not plain:
+    if not model.optimizers or not plain:
         return
     apart = {name: unpacked(value) for name, value in state["optimizer"].items()}
-    told = plain["optimizer"]
+    told = [plain["optimizer"], *plain.get("other_optimizers", [])]
+    if len(told) != len(model.optimizers):
+        raise ValueError(
+            f"there were {len(told)} optimizers when the run was saved, and now there are "
+            f"{len(model.optimizers)}: build them as they were"
+        )
+    for optimizer, kept in zip(model.optimizers, told, strict=True):
+        _load_optimizer(optimizer, kept, apart)
+    schedulers = [plain["scheduler"], *plain.get("other_schedulers", [])]
+    for scheduler, values in zip(model.schedulers, schedulers, strict=False):
+        if values:
+            scheduler.load_state_dict(_with_tensors(values, apart))
+    model.load_besides(_with_tensors(plain.get("besides", {}), apart))
+
+
+def _load_optimizer(optimizer: Any, told: dict[str, Any], apart: dict[str, Tensor]) -> None:
     kept = {int(key): _with_tensors(values, apart) for key, values in told["state"].items()}
     groups = _with_tensors(told["groups"], apart)
-    mine = model.optimizer.state_dict()["param_groups"]
+    mine = optimizer.state_dict()["param_groups"]
     if [len(group["params"]) for group in mine] != [len(group["params"]) for group in groups]:
         raise ValueError(
             f"the saved optimizer has groups of {[len(group['params']) for group in groups]} parameters, "
             f"this one of {[len(group['params']) for group in mine]}: build it as the saved one was"
         )
-    model.optimizer.load_state_dict({"state": kept, "param_groups": groups})
-    if model.scheduler is not None and plain["scheduler"]:
-        model.scheduler.load_state_dict(_with_tensors(plain["scheduler"], apart))
+    optimizer.load_state_dict({"state": kept, "param_groups": groups})
 
 
 def load_weights(module: Any, weights: dict[str, Tensor]) -> None:
     """Load weights into a module; names and shapes must be its own."""
+    module = uncompiled(module)
     own = module.state_dict()
     missing, other = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     shapes = [
@@ -190,7 +225,7 @@ def _zipped(trees: list[Any]) -> Any:
 def digest(module: Any) -> str:
     """A hash of all weights and buffers."""
     found = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
+    for name, value in sorted(uncompiled(module).state_dict().items()):
         as_bytes = packed(value)
         found.update(f"{name} {as_bytes.dtype} {as_bytes.shape}\n".encode())
         found.update(memoryview(as_bytes.array))
@@ -199,7 +234,7 @@ def digest(module: Any) -> str:
 
 def save_weights(module: Any, path: str) -> None:
     """Write a file of weights: torch's own, or safetensors."""
-    weights = module.state_dict()
+    weights = uncompiled(module).state_dict()
     if path.endswith(".safetensors"):
         kept = {name: packed(value) for name, value in weights.items()}
         _native.write_tensors(path, tensors(kept), {"format": "pt"})
