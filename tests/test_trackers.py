@@ -257,6 +257,20 @@ def test_rows_of_a_sparse_gradient_are_summed_before_the_norm():
     assert told["gradient_norm"] == pytest.approx(5**0.5)
 
 
+def test_the_norm_of_parameters_of_several_types():
+    model = torch.nn.ParameterList(
+        [torch.zeros(2, dtype=torch.float64), torch.zeros(2).half(), torch.zeros(1)]
+    )
+    told = {}
+    run = SimpleNamespace(step=1, model=model, log_step=told.__setitem__)
+    GradientNorm().on_step_end(run)
+    assert told["gradient_norm"] == 0.0
+    model[0].grad = torch.full((2,), 60000.0, dtype=torch.float64)
+    model[1].grad = torch.full((2,), 60000.0).half()
+    GradientNorm().on_step_end(run)
+    assert told["gradient_norm"] == pytest.approx(120000.0, rel=1e-3)
+
+
 # Graphs
 
 

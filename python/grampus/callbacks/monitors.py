@@ -60,5 +60,10 @@ class GradientNorm(Callback):
         grads = [p.grad.detach() for p in run.model.parameters() if p.grad is not None]
         # Rows of a sparse gradient may be there several times until it is coalesced.
         dense = [grad.coalesce().values() if grad.is_sparse else grad for grad in grads]
-        norms = [torch.linalg.vector_norm(grad, dtype=torch.float32).cpu() for grad in dense]
-        run.log_step("gradient_norm", float(torch.stack(norms).norm()) if norms else 0.0)
+        norms = [
+            torch.linalg.vector_norm(grad, dtype=torch.promote_types(grad.dtype, torch.float32))
+            for grad in dense
+        ]
+        # Together, so that a GPU is waited for once.
+        total = torch.stack([norm.to(norms[0]) for norm in norms]).norm() if norms else 0.0
+        run.log_step("gradient_norm", float(total))
