@@ -33,13 +33,12 @@ runtime = one_cluster(workers=2)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def offline(tmp_path_factory):
-    """Nothing leaves this machine, and nothing is written to the user's folders."""
+def folders_of_wandb(tmp_path_factory):
+    """Nothing is written to the folders of the user."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("wandb")
         for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
             patch.setenv(name, str(folder))
-        patch.setenv("WANDB_ERROR_REPORTING", "false")
         patch.setenv("WANDB_SILENT", "true")
         # Of all stores of MLflow, the only one that needs no other packages.
         patch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -52,7 +51,7 @@ def quiet(folder, **other):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory, runtime, offline):
+def told(tmp_path_factory, runtime, folders_of_wandb):
     """The folder of one run on two workers that all of them were told of."""
     folder = tmp_path_factory.mktemp("told")
     trackers = [
