@@ -28,6 +28,22 @@ def measures(record: Mapping[str, Any]) -> list[str]:
     return [name for name, value in record.items() if name not in BOOKKEEPING and is_number(value)]
 
 
+def curves(record: Mapping[str, Any]) -> dict[str, float]:
+    """What trackers draw at the end of an epoch; the curve of the loss has a point for every step.
+
+    >>> curves({"epoch": 1, "loss": 0.5, "accuracy": 0.8, "val_loss": 0.6, "data_wait": 0.1})
+    {'train/accuracy': 0.8, 'validation/loss': 0.6, 'data_wait': 0.1}
+    """
+    found = {}
+    for name in measures(record):
+        if name.startswith("val_"):
+            found[f"validation/{name.removeprefix('val_')}"] = record[name]
+        elif name != "loss":
+            found[f"train/{name}"] = record[name]
+    speeds = ("samples_per_second", "data_wait")
+    return found | {name: record[name] for name in speeds if is_number(record.get(name))}
+
+
 def is_number(value: object) -> bool:
     """Whether it can be drawn and compared."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,9 +9,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grampus import _notice, _report
-from grampus._training import kept, metering, saved
+from grampus._training import kept, metering, parcel, saved
 from grampus._training.leaving import Yielded
 from grampus._training.pace import Stopwatch
+from grampus._training.picture import pictured
 from grampus._training.repeated import Repeated
 from grampus.errors import CollectiveError, FeedLost
 from grampus.operators import Timers
@@ -28,7 +29,7 @@ _BLAMES_OTHERS = (CollectiveError, FeedLost, KeyboardInterrupt)
 
 
 class Run:
-    """What a callback sees of a run. It is there to be read; only `stop` and `log` do something."""
+    """What a callback sees of a run. It is there to be read; only `stop` and what logs do something."""
 
     def __init__(self, model: Any, config: dict[str, Any]) -> None:
         self.model = model.module
@@ -40,6 +41,9 @@ class Run:
         self.record: dict[str, float] | None = None
         self.reason: str | None = None
         self.logged: dict[str, float] = {}
+        # What the driver has not been told yet.
+        self._values: list[tuple[int, str, float]] = []
+        self._shown: list[tuple[dict[str, Any], bytes]] = []
 
     def stop(self, reason: str = "a callback asked for it") -> None:
         """End the run after this step or epoch."""
@@ -48,6 +52,28 @@ class Run:
     def log(self, name: str, value: float) -> None:
         """Add a value to the record of the epoch."""
         self.logged[name] = float(value)
+
+    def log_step(self, name: str, value: float) -> None:
+        """Add a point to a curve, at the present step."""
+        self._values.append((self.step, name, float(value)))
+
+    def image(self, name: str, array: Any) -> None:
+        """Show a picture, at the present step."""
+        png, width, height, channels = pictured(array)
+        size = {"width": width, "height": height, "channels": channels}
+        self._shown.append(({"kind": "image", "name": name, "step": self.step, **size}, png))
+
+    def graph(self, graph: bytes) -> None:
+        """Show the model."""
+        self._shown.append(({"kind": "graph"}, graph))
+
+    def tell(self) -> None:
+        """Tell the driver what was logged since the last time."""
+        if self._values:
+            _report.send(json.dumps({"kind": "scalars", "values": self._values}).encode())
+        for event, body in self._shown:
+            parcel.send(event, body)
+        self._values, self._shown = [], []
 
 
 class Watcher:
@@ -129,6 +155,7 @@ class Watcher:
             resumed_from=job.resumed_from,
             metrics=metering.names(job.spec.metrics),
             run=job.run,
+            saved_in=None if job.saving is None else job.saving.url,
         )
         size, lanes = self._feed.batch_size, job.layout.lanes
         if self._leads and size < lanes:
@@ -165,6 +192,7 @@ class Watcher:
         """Tell the callbacks, and wait for what is being written."""
         self._run.reason, self._run.record = reason, None
         self._call("on_run_end")
+        self._run.tell()
         if self._store is not None:
             self._store.wait()
         self._tell(kind="end", reason=reason, step=at["step"])
@@ -278,6 +306,7 @@ class Watcher:
         if self._job.apart:
             self.own_records.append(self._own(record))
         self.records.append(record)
+        self._run.tell()
         self._tell(kind="epoch", epoch=epoch - 1, record=record)
         return reason
 
@@ -298,6 +327,8 @@ class Watcher:
 
     def save(self, at: str, why: str) -> None:
         """Write a checkpoint, in the background."""
+        # Whoever goes on from here will not tell of it again.
+        self._run.tell()
         # Peers of the group have proved the key of the job.
         told = self._group._native.gather_bytes(pickle.dumps(self._meter_states()))
         # Parts of the state may be with those who do not save.
@@ -353,6 +384,8 @@ class Watcher:
             waited=position["waited"],
             metrics=metering.numbers(self._metrics, list(self._meter_states().values())),
         )
+        # After the steps: with them TensorBoard begins.
+        self._run.tell()
 
     # What it is made of
 
