@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::error::MetricError;
+use super::groups::{Groups, Recommended};
 use super::ratio::Average;
 
 /// The value of an option.
@@ -66,6 +67,35 @@ impl<'a> Options<'a> {
         count.ok_or_else(|| self.refuse(name, &setting, &needs))
     }
 
+    /// A whole number from `least` on, which must be given.
+    pub fn needed_count(&mut self, name: &str, least: u32) -> Result<u32, MetricError> {
+        if !self.left.contains_key(name) {
+            return Err(MetricError::Missing {
+                metric: self.metric.to_owned(),
+                option: name.to_owned(),
+            });
+        }
+        self.count(name, least, least)
+    }
+
+    /// A whole number from `least` on, or -1 for none.
+    pub fn count_or_none(&mut self, name: &str, least: u32) -> Result<Option<u32>, MetricError> {
+        match self.left.get(name) {
+            None => Ok(None),
+            Some(Setting::Whole(-1)) => Ok(self.left.remove(name).and(None)),
+            Some(_) => self.count(name, least, least).map(Some),
+        }
+    }
+
+    /// A number above 0 and up to 1.
+    pub fn share(&mut self, name: &str, default: f64) -> Result<f64, MetricError> {
+        let share = self.number(name, default)?;
+        if share > 0.0 && share <= 1.0 {
+            return Ok(share);
+        }
+        Err(self.refuse(name, &Setting::Number(share), "a number above 0 and up to 1"))
+    }
+
     pub fn number(&mut self, name: &str, default: f64) -> Result<f64, MetricError> {
         match self.left.remove(name) {
             None => Ok(default),
@@ -86,6 +116,14 @@ impl<'a> Options<'a> {
             Setting::Text(text) if text == "macro" => Ok(Average::Macro),
             _ => Err(self.refuse("average", &setting, "\"binary\", \"micro\" or \"macro\"")),
         }
+    }
+
+    pub fn groups(&mut self, kind: Recommended) -> Result<Groups, MetricError> {
+        Ok(Groups {
+            kind,
+            first: self.count("k", 10, 1)?,
+            negatives: self.count("neg_num", 100, 1)?,
+        })
     }
 
     pub fn end(self) -> Result<(), MetricError> {
