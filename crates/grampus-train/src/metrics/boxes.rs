@@ -36,13 +36,21 @@ pub(super) fn check(predictions: &Values<'_>, targets: &Values<'_>, classes: u32
                      boxes, 5] with class, x1, y1, x2, y2, a class below 0 being no box";
         return Err(MetricError::misfit(NAME, predictions, targets, needs));
     }
-    for (values, width) in [(predictions, FOUND), (targets, THERE)] {
+    for (values, width, side) in [(predictions, FOUND, "predictions"), (targets, THERE, "targets")] {
         for position in (0..values.count()).step_by(width) {
             let class = values.number(position);
             if class < 0.0 {
                 continue;
             }
-            fit::check_label(NAME, position, class, classes as usize, 0)?;
+            if !fit::is_label(class, classes as usize, 0) {
+                return Err(MetricError::Box {
+                    metric: NAME,
+                    class,
+                    position,
+                    side,
+                    classes,
+                });
+            }
             if width == FOUND {
                 fit::check_score(NAME, position + 1, values.number(position + 1))?;
             }

@@ -52,6 +52,23 @@ pub enum MetricError {
         /// The smallest label.
         first: usize,
     },
+    /// A box of no class.
+    #[error(
+        "{metric} cannot take a box of class {class} (at position {position} of the {side}): the {classes} classes count \
+         from 0, and less than 0 is no box"
+    )]
+    Box {
+        /// Name of the metric.
+        metric: &'static str,
+        /// Its class.
+        class: f64,
+        /// Where it stands in the batch.
+        position: usize,
+        /// Whether it was predicted, or was to be.
+        side: &'static str,
+        /// Number of classes.
+        classes: u32,
+    },
     /// A score that cannot be put in order.
     #[error("{metric} cannot take the score {score} (at position {position}): it needs {needs}")]
     Score {

@@ -71,7 +71,8 @@ pub(super) fn check_label(
     })
 }
 
-fn is_label(label: f64, classes: usize, first: usize) -> bool {
+/// Whether it is one of so many classes.
+pub(super) fn is_label(label: f64, classes: usize, first: usize) -> bool {
     label >= first as f64 && label < (first + classes) as f64 && label.fract() == 0.0
 }
 

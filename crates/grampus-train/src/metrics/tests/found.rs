@@ -132,12 +132,13 @@ fn boxes_that_are_refused() {
         value(&detection(&[]), (&[1, 1, 6], &found), (&[1, 1, 5], &there)).map_err(|error| error.to_string())
     };
     assert_eq!(of(1.0, 0.5, 1.0), Ok(1.0));
+    let said = "a box of class 2 (at position 0 of the predictions): the 2 classes count from 0";
+    assert!(of(2.0, 0.5, 1.0).unwrap_err().contains(said));
     assert!(
-        of(2.0, 0.5, 1.0)
+        of(1.0, 0.5, 0.5)
             .unwrap_err()
-            .contains("the 2 classes count from 0")
+            .contains("a box of class 0.5 (at position 0 of the targets)")
     );
-    assert!(of(1.0, 0.5, 0.5).unwrap_err().contains("0.5"));
     assert!(
         of(1.0, f32::NAN, 1.0)
             .unwrap_err()
