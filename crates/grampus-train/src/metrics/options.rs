@@ -55,16 +55,11 @@ impl<'a> Options<'a> {
 
     /// A whole number from `least` on.
     pub fn count(&mut self, name: &str, default: u32, least: u32) -> Result<u32, MetricError> {
-        let setting = match self.left.remove(name) {
-            None => return Ok(default),
-            Some(setting) => setting,
-        };
-        let count = match setting {
-            Setting::Whole(whole) => u32::try_from(whole).ok().filter(|count| *count >= least),
-            _ => None,
-        };
-        let needs = format!("a whole number from {least} to {}", u32::MAX);
-        count.ok_or_else(|| self.refuse(name, &setting, &needs))
+        match self.left.remove(name) {
+            None => Ok(default),
+            Some(setting) => whole(&setting, least)
+                .ok_or_else(|| self.refuse(name, &setting, &format!("a whole number {}", range(least)))),
+        }
     }
 
     /// A whole number from `least` on, which must be given.
@@ -80,10 +75,15 @@ impl<'a> Options<'a> {
 
     /// A whole number from `least` on, or -1 for none.
     pub fn count_or_none(&mut self, name: &str, least: u32) -> Result<Option<u32>, MetricError> {
-        match self.left.get(name) {
-            None => Ok(None),
-            Some(Setting::Whole(-1)) => Ok(self.left.remove(name).and(None)),
-            Some(_) => self.count(name, least, least).map(Some),
+        match self.left.remove(name) {
+            None | Some(Setting::Whole(-1)) => Ok(None),
+            Some(setting) => match whole(&setting, least) {
+                None => {
+                    let needs = format!("a whole number {}, or -1", range(least));
+                    Err(self.refuse(name, &setting, &needs))
+                }
+                count => Ok(count),
+            },
         }
     }
 
@@ -141,4 +141,15 @@ impl<'a> Options<'a> {
             needs: needs.to_owned(),
         }
     }
+}
+
+fn whole(setting: &Setting, least: u32) -> Option<u32> {
+    match setting {
+        Setting::Whole(whole) => u32::try_from(*whole).ok().filter(|count| *count >= least),
+        _ => None,
+    }
+}
+
+fn range(least: u32) -> String {
+    format!("from {least} to {}", u32::MAX)
 }

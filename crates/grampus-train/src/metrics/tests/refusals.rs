@@ -165,7 +165,8 @@ fn options_that_must_be_given_and_bounds() {
         Metric::named(name, &options.into()).unwrap_err().to_string()
     };
     assert!(
-        named("MeanAveragePrecision", "k", Setting::Whole(0)).contains("k=0: it needs a whole number from 1")
+        named("MeanAveragePrecision", "k", Setting::Whole(0))
+            .contains("k=0: it needs a whole number from 1 to 4294967295, or -1")
     );
     assert!(named("MeanAveragePrecision", "classes", Setting::Whole(0)).contains("classes=0"));
     let boxes = "MeanAveragePrecisionObjectDetection";
