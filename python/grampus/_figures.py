@@ -18,6 +18,9 @@ BOOKKEEPING = {
     "val_num_samples": "val samples",
 }
 
+# Words in the names of values that become better as they become less.
+_LESS_IS_BETTER = ("loss", "error", "mae", "mse", "msle", "mape", "mdape", "mspe")
+
 
 def measures(record: Mapping[str, Any]) -> list[str]:
     """Names of the losses and metrics of a record, those of one number.
@@ -112,10 +115,10 @@ def columns(records: Iterable[Mapping[str, Any]]) -> list[str]:
 def better_way(name: str) -> str:
     """Which way a value of this name becomes better: `"min"` or `"max"`.
 
-    >>> better_way("val_loss"), better_way("accuracy")
-    ('min', 'max')
+    >>> better_way("val_loss"), better_way("accuracy"), better_way("smape")
+    ('min', 'max', 'min')
     """
-    return "min" if any(word in name.lower() for word in ("loss", "error", "mae", "mse")) else "max"
+    return "min" if any(word in name.lower() for word in _LESS_IS_BETTER) else "max"
 
 
 def best_of(seen: Sequence[tuple[int, float]], min_delta: float, mode: str) -> tuple[int, float]:

@@ -152,10 +152,10 @@ def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None, backend: s
     """Where and when a run is saved."""
     if checkpoint is None:
         return None
-    if isinstance(checkpoint, str | os.PathLike):
-        checkpoint = Checkpoint(checkpoint)
-    elif isinstance(checkpoint, Trigger):
+    if isinstance(checkpoint, Trigger) or checkpoint == EveryEpoch.__name__:
         checkpoint = Checkpoint(every=checkpoint)
+    elif isinstance(checkpoint, str | os.PathLike):
+        checkpoint = Checkpoint(checkpoint)
     elif not isinstance(checkpoint, Checkpoint):
         raise TypeError(
             f"checkpoint is a {type(checkpoint).__name__}: pass a folder, a trigger or a Checkpoint"

@@ -17,7 +17,7 @@ class EarlyStopping(Callback):
         patience: how many epochs may pass without a better value.
         min_delta: by how much a value must be better to count.
         mode: `"min"` where less is better, `"max"` where more is; `"auto"` takes less for names with
-            loss, error, mae or mse in them.
+            loss, error, mae, mse, msle, mspe, mape or mdape in them.
         start: epochs at the beginning that are not looked at.
 
     After the run, `best` is the best value and `best_epoch` its epoch (the first is 1).
