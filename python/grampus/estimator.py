@@ -9,10 +9,9 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grampus import _native, frames, session
+from grampus import frames
 from grampus._figures import count
 from grampus._params import Params
-from grampus._preload import WORTH, with_companions
 from grampus._training import answering, recovery, saved, worker, written
 from grampus._training import audit as ledger
 from grampus._training.claim import claimed
@@ -34,6 +33,7 @@ from grampus._training.options import (
     saving,
 )
 from grampus._training.oversight import Crew, Oversight
+from grampus._training.placement import Placement
 from grampus._training.recovery import Losses, allowed
 from grampus._training.show import Show, hear
 from grampus._training.weights import START, Weights
@@ -46,7 +46,6 @@ from grampus.shards.blocks import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from grampus.callbacks import Logger
     from grampus.cluster import Cluster
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from grampus.triggers import Trigger
 
 
-class Estimator(Weights, Params):
+class Estimator(Placement, Weights, Params):
     """A single-node model on many workers. Make one with `Estimator.from_torch`.
 
     The driver keeps the weights between calls; workers stay warm.
@@ -171,6 +170,29 @@ class Estimator(Weights, Params):
         """
         given = {name: value for name, value in locals().items() if name != "cls"}
         return cls(framework="torch", **given)
+
+    @classmethod
+    def from_lightning(
+        cls,
+        *,
+        model: Any,
+        config: dict[str, Any] | None = None,
+        workers: int | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        lanes: int | None = None,
+        threads_per_lane: int | None = None,
+        precision: str | None = None,
+        device: str | None = None,
+    ) -> Estimator:
+        """An Estimator of a LightningModule, or of its class or a function `f(config)` that returns one.
+
+        Optimizer and schedulers are those of `configure_optimizers`; `training_step`, `validation_step` and
+        `predict_step` get batches as they are, and what they log goes into the records. The rest is as for
+        `from_torch`.
+        """
+        given = {name: value for name, value in locals().items() if name != "cls"}
+        return cls(framework="lightning", **given)
 
     @classmethod
     def from_native(
@@ -329,13 +351,6 @@ class Estimator(Weights, Params):
             self._adopted(found)
         return found
 
-    def _most(self, cluster: Cluster, layout: Layout) -> int:
-        """For how many workers there is something to do; of an elastic call, also if they are not there."""
-        asked: int | None = self._params["workers"]
-        if asked is None:
-            asked = layout.lanes if self._params["backend"] == "grampus" else cluster.workers
-        return min(asked, layout.lanes)
-
     def _from_checkpoint(self, job: Fit) -> Fit | None:
         """The job as it goes on from the newest checkpoint of its own, if it has written one."""
         found = None if job.saving is None else saved.latest(job.saving.url)[0]
@@ -468,7 +483,7 @@ class Estimator(Weights, Params):
                 )
 
     def update_schedulers(self, metric: float | None = None) -> None:
-        """Let the schedulers take a step now, with `scheduler_step_freq="manual"`; plateaus get the metric."""
+        """Let the schedulers take a step, with `scheduler_step_freq="manual"`; plateaus get the metric."""
         if self._params["scheduler"] is None:
             raise ValueError("there is no scheduler to update: pass scheduler= to from_torch")
         cluster, workers = self._cluster()
@@ -478,24 +493,6 @@ class Estimator(Weights, Params):
 
     update_scheduler = update_schedulers
 
-    # Workers
-
-    def shutdown(self) -> None:
-        """End the workers that this Estimator started; those of `grampus.init` stay."""
-        if self._started is not None and session._session.own() is self._started:
-            session.stop()
-        self._started = None
-
-    def __enter__(self) -> Estimator:
-        """Return the Estimator itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
-        """Shut it down."""
-        self.shutdown()
-
     def __repr__(self) -> str:
         """Name the model."""
         model = self._params["model"]
@@ -503,60 +500,12 @@ class Estimator(Weights, Params):
         done = f", {count(self._at['epoch'], 'epoch')} trained" if self._at["step"] else ""
         return f"<grampus.Estimator of {name} ({self._params['framework']}){done}>"
 
-    def _cluster(self) -> tuple[Cluster, int]:
-        asked, each = self._params["workers"], self._params["workers_per_node"]
-        cluster = session._session.own()
-        if cluster is None or not cluster.is_running():
-            heavy = [self._params["framework"]] if self._params["framework"] in WORTH else []
-            cluster = session.init(each or asked, preload=with_companions(["numpy", *heavy]))
-            self._started = cluster
-        if each is not None:
-            asked = each * cluster.hosts
-        if asked is not None and asked > cluster.workers:
-            raise ValueError(
-                f"workers={asked} were asked for, the cluster has {cluster.workers}: call "
-                f"`resize({asked})` of the cluster"
-            )
-        return cluster, cluster.workers if asked is None else asked
-
     def _framework(self) -> Any:
         return importlib.import_module(f"grampus.frameworks.{self._params['framework']}")
 
     def _seed(self) -> int:
         seed = self._params["seed"]
         return 0 if seed is None else int(seed)
-
-    def _laid_out(self, cluster: Cluster, workers: int) -> Layout:
-        if self._layout is None:
-            lanes = self._params["lanes"]
-            lanes = workers if lanes is None else lanes
-            threads = self._params["threads_per_lane"]
-            if threads is None:
-                # Cores and lanes of a host, or of a worker where an engine counts its cores.
-                cores, homes = _native.host_cores(), cluster.hosts
-                if cluster.cores_per_worker is not None:
-                    cores, homes = cluster.cores_per_worker, workers
-                threads = _native.threads_per_lane(cores, -(-lanes // homes))
-            self._layout = Layout(lanes, self._seed(), threads)
-        backend = self._params["backend"]
-        if backend != "grampus" and self._layout.lanes != workers:
-            raise ValueError(
-                f"{backend=} needs as many lanes as workers, not {self._layout.lanes} lanes "
-                f"on {workers} workers: use backend='grampus', or lanes={workers}"
-            )
-        return self._layout
-
-    def _adopted(self, found: saved.Saved) -> None:
-        """Take the lanes, threads and seed of a saved run."""
-        told = found.meta["layout"]
-        for name in ("lanes", "threads_per_lane", "seed"):
-            asked, kept = self._params[name], told[name.removesuffix("_per_lane")]
-            if asked is not None and asked != kept:
-                raise ValueError(
-                    f"{name}={asked} was asked for and the run was saved with {name}={kept}: its weights "
-                    f"depend on it; leave {name} out to go on"
-                )
-        self._layout = Layout(told["lanes"], told["seed"], told["threads"])
 
     def _spec(self) -> Spec:
         params = self._params

@@ -35,6 +35,11 @@ class Means:
                 total, seen = self._sums.get(name, (0.0, 0.0))
                 self._sums[name] = total + number * rows, seen + rows
 
+    def join(self, said: Mapping[str, Any], rows: int) -> None:
+        """More about rows that were counted before."""
+        self.add(said, rows)
+        self.rows -= rows
+
     def values(self) -> dict[str, Any]:
         """The means, and one value of what has none."""
         means = {name: total / seen for name, (total, seen) in self._sums.items() if seen}

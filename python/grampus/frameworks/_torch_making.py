@@ -133,7 +133,13 @@ def make_schedulers(spec: Spec, optimizers: list[Any]) -> list[Any]:
             )
         given = optimizers[0] if len(optimizers) == 1 else list(optimizers)
         scheduler = creator.call(scheduler, "scheduler creator", "f(optimizer, config)", given, spec.config)
-    found = list(scheduler) if isinstance(scheduler, list | tuple) else [scheduler]
+    return checked_schedulers(
+        list(scheduler) if isinstance(scheduler, list | tuple) else [scheduler], optimizers
+    )
+
+
+def checked_schedulers(found: list[Any], optimizers: list[Any]) -> list[Any]:
+    """Schedulers of these optimizers."""
     for each in found:
         if not hasattr(each, "step"):
             raise TypeError(f"the scheduler creator returned a {type(each).__name__}, not a torch scheduler")

@@ -411,11 +411,7 @@ class Operated(Model):
 
     def said(self) -> dict[str, float]:
         """What the operator has said about the epoch's batches, over all workers."""
-        # Peers of the group have proved the key of the job.
-        told = self.lanes.group._native.gather_bytes(pickle.dumps(self.own))
-        whole = Means.merged(pickle.loads(each) for each in told)
-        found = {name: as_number(value) for name, value in whole.values().items() if name != "loss"}
-        return {name: value for name, value in found.items() if value is not None}
+        return self._said_by_all()
 
     # Evaluation and prediction
 

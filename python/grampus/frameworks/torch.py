@@ -6,7 +6,7 @@ import importlib
 import pickle
 import random
 from collections.abc import Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -16,7 +16,7 @@ from grampus import _native
 from grampus._training import creator, trees
 from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
-from grampus._training.means import Means
+from grampus._training.means import Means, as_number
 from grampus._training.metering import Tally
 from grampus._training.model import LoopModel
 from grampus._training.repeated import Repeated
@@ -330,9 +330,20 @@ class Model(LoopModel):
 
     def _forward(self, values: Any) -> tuple[Tensor, Any, Any]:
         positional, named, target = _torch_outputs.split(self._here(values), self.loss is not None)
-        with nullcontext() if self.precision is None else self.precision.autocast():
+        with self._casting():
             output = self.module(*positional, **named)
             return _torch_outputs.loss_of(self.loss, output, target), output, target
+
+    def _casting(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.precision is None else self.precision.autocast()
+
+    def _said_by_all(self) -> dict[str, float]:
+        """Numbers beside the loss that each worker has about its rows, over all of them."""
+        # Peers of the group have proved the key of the job.
+        told = self.lanes.group._native.gather_bytes(pickle.dumps(self.own))
+        whole = Means.merged(pickle.loads(each) for each in told)
+        found = {name: as_number(value) for name, value in whole.values().items() if name != "loss"}
+        return {name: value for name, value in found.items() if value is not None}
 
     def _here(self, values: Any) -> Any:
         """A batch where the model is."""
@@ -383,7 +394,7 @@ class Model(LoopModel):
 
     def _answer(self, values: Any) -> Any:
         positional, named, _ = _torch_outputs.split(values, self.loss is not None, True, self._needed)
-        with nullcontext() if self.precision is None else self.precision.autocast():
+        with self._casting():
             return self.module(*positional, **named)
 
 
