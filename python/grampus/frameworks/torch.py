@@ -18,7 +18,14 @@ from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
 from grampus._training.metering import Tally
 from grampus._training.repeated import Repeated
-from grampus.frameworks import _torch_data, _torch_feed, _torch_making, _torch_outputs, _torch_state
+from grampus.frameworks import (
+    _torch_data,
+    _torch_feed,
+    _torch_formats,
+    _torch_making,
+    _torch_outputs,
+    _torch_state,
+)
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
     LaneGradients,
@@ -340,8 +347,9 @@ portable = _torch_data.portable
 joined = _torch_state.joined
 predictions = _torch_state.predictions
 digest = _torch_state.digest
-save_weights = _torch_state.save_weights
-weights_of = _torch_state.weights_of
+save_weights = _torch_formats.save_weights
+save_as = _torch_formats.save_as
+weights_of = _torch_formats.weights_of
 
 
 def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Any:
