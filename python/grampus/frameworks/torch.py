@@ -19,7 +19,7 @@ from grampus._training.leaving import wants_to_stop
 from grampus._training.metering import Tally
 from grampus._training.repeated import Repeated
 from grampus.frameworks import (
-    _torch_data,
+    _torch_datasets,
     _torch_feed,
     _torch_formats,
     _torch_making,
@@ -285,6 +285,9 @@ class Model:
                     "the target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model "
                     "makes its own loss"
                 )
+            else:
+                # A model that makes its own loss is given them too; metrics want them besides.
+                target = values.get("labels")
         elif isinstance(values, list | tuple):
             features = list(values)
             if len(features) > 1 and not (predicting and len(features) - 1 < self._needed):
@@ -343,7 +346,7 @@ class Model:
 
 feed = _torch_feed.feed
 take = _torch_state.take
-portable = _torch_data.portable
+portable = _torch_datasets.portable
 joined = _torch_state.joined
 predictions = _torch_state.predictions
 digest = _torch_state.digest
