@@ -165,6 +165,14 @@ def test_a_distributed_checkpoint_runs_no_code(trained):
     metadata.write_bytes(elsewhere)
     with pytest.raises(CheckpointError, match="outside of its folder"):
         trained.load("in")
+    told = pickle.loads(kept)
+    torch.save(Bomb(open, "exploded", "w"), "in/bomb.distcp")
+    for info in told.storage_data.values():
+        info.relative_path, info.offset = "bomb.distcp", 0
+        info.length = Path("in/bomb.distcp").stat().st_size
+    metadata.write_bytes(pickle.dumps(told))
+    with pytest.raises(CheckpointError, match="Weights only load failed"):
+        trained.load("in")
     assert left() == ["in"]
 
 

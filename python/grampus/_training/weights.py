@@ -36,7 +36,8 @@ def _holds_weights(place: str) -> bool:
     """Whether a place holds weights alone, and is no checkpoint of a run."""
     folder = Path(place)
     if not folder.is_dir():
-        return place.endswith((*_FILES, ".ckpt"))
+        # Files of Lightning are on this machine; a store may be called anything.
+        return place.endswith(_FILES) or (place.endswith(".ckpt") and "://" not in place)
     # A checkpoint of a run has a file of that name too.
     if (folder / "manifest.json").exists():
         return False

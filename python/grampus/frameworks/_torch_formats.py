@@ -163,7 +163,9 @@ def _export(module: Any, path: Path, example: Any) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.onnx.export(module, f=path, **given, verbose=False, external_data=size > _LARGEST_ONNX)
+            torch.onnx.export(
+                module.cpu(), f=path, **given, verbose=False, external_data=size > _LARGEST_ONNX
+            )
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"an ONNX file needs {error.name}: pip install onnx onnxscript", name=error.name
