@@ -138,6 +138,25 @@ class Bomb:
         return self.call[0], self.call[1:]
 
 
+def poisoned(described):
+    """A pickle that sets an attribute of a class of torch, and is a description besides."""
+    module, name = type(described).__module__, type(described).__name__
+    return f"c{module}\n{name}\n(N}}Vpoisoned\nI1\nstb0".encode() + pickle.dumps(described)
+
+
+def test_a_description_changes_no_class(trained):
+    trained.save("folder", format="dcp")
+    metadata = Path("folder/.metadata")
+    told = pickle.loads(metadata.read_bytes())
+    metadata.write_bytes(poisoned(told))
+    with pytest.raises(CheckpointError, match="does not describe a checkpoint"):
+        trained.load("folder")
+    assert not hasattr(type(told), "poisoned")
+    pickle.loads(metadata.read_bytes())
+    assert type(told).poisoned == 1
+    del type(told).poisoned
+
+
 def test_a_distributed_checkpoint_runs_no_code(trained):
     """Neither its description, nor a value beside the weights, nor what stands in the place of a tensor."""
     dcp.save(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,26 +23,40 @@ if TYPE_CHECKING:
 
 _TOLD = ".metadata"
 # All that the description of a checkpoint is made of, beside the types of torch's numbers.
-_KNOWN: dict[tuple[str, str], Any] = {
-    **{
-        (metadata.__name__, name): getattr(metadata, name)
-        for name in (*metadata.__all__, "_MEM_FORMAT_ENCODING")
-    },
-    **{(filesystem.__name__, name): getattr(filesystem, name) for name in ("_StorageInfo", "_StoragePrefix")},
-    ("torch", "Size"): torch.Size,
-    ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
+_PARTS = {
+    *((metadata.__name__, name) for name in metadata.__all__),
+    *((filesystem.__name__, name) for name in ("_StorageInfo", "_StoragePrefix")),
+    # Where it was written; the module has another name since Python 3.13.
+    *((module, kind) for module in ("pathlib", "pathlib._local") for kind in ("PosixPath", "WindowsPath")),
+}
+_PLAIN: dict[tuple[str, str], Any] = {
+    (metadata.__name__, "_MEM_FORMAT_ENCODING"): int,
+    ("torch", "Size"): tuple,
+    ("torch.serialization", "_get_layout"): str,
     ("collections", "OrderedDict"): dict,
-    # Where it was written; the module is another one in Python 3.13.
-    **{(place, "PosixPath"): PurePosixPath for place in ("pathlib", "pathlib._local")},
-    **{(place, "WindowsPath"): PureWindowsPath for place in ("pathlib", "pathlib._local")},
 }
 
 
+class _Part:
+    """A part of a description as it was pickled."""
+
+    def __init__(self, *given: Any) -> None:
+        self.given = given
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
 class _Unpickler(pickle.Unpickler):
-    """It knows the parts of a description and nothing else, so that reading one runs no code."""
+    """It makes parts of a description and nothing else, so that reading one runs no code.
+
+    Their classes are new each time: a pickle can also set attributes of the classes that it names.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
-        found = _KNOWN.get((module, name))
+        if (module, name) in _PARTS:
+            return type(name, (_Part,), {})
+        found = _PLAIN.get((module, name))
         if found is None and module == "torch" and isinstance(vars(torch).get(name), torch.dtype):
             found = vars(torch)[name]
         if found is None:
@@ -82,10 +96,8 @@ def groups_of(folder: Path) -> dict[tuple[Any, ...], dict[str, tuple[str, Any]]]
     told = _described(folder)
     groups: dict[tuple[Any, ...], dict[str, tuple[str, Any]]] = {}
     for key, entry in told.state_dict_metadata.items():
-        # Other values are pickles, and nobody asks for them.
-        if isinstance(entry, metadata.TensorStorageMetadata):
-            *place, name = (told.planner_data or {}).get(key, (key,))
-            groups.setdefault(tuple(place), {})[str(name)] = key, entry
+        *place, name = told.planner_data.get(key, (key,))
+        groups.setdefault(tuple(place), {})[str(name)] = key, entry
     return groups
 
 
@@ -101,22 +113,47 @@ def read(folder: Path, chosen: dict[str, tuple[str, Any]], own: Mapping[str, Any
 
 
 def _described(folder: Path) -> metadata.Metadata:
-    """What a checkpoint says of itself."""
+    """What a checkpoint says of the tensors in it."""
     path = folder / _TOLD
     try:
         with path.open("rb") as file:
-            told = _Unpickler(file).load()
-        files = {info.relative_path for info in told.storage_data.values()}
-        described = dict(told.state_dict_metadata)
+            told = _rebuilt(_Unpickler(file).load().state)
     except CheckpointError as error:
         raise CheckpointError(f"{path} is not read: {error}") from None
     except Exception as error:
         # Bytes that are no pickle, or one of other things, fail in any way.
         raise CheckpointError(f"{path} does not describe a checkpoint: {error!r}") from None
-    for file in files:
-        if Path(file).name != file:
-            raise CheckpointError(f"{path} names the file {file!r}, which is outside of its folder")
-    return metadata.Metadata(described, told.planner_data, told.storage_data, metadata.StorageMeta())
+    return told
+
+
+def _rebuilt(told: dict[str, Any]) -> metadata.Metadata:
+    """Torch's own description of the tensors; other values are pickles, and nobody asks for them."""
+    entries = {
+        str(key): _tensor(part.state)
+        for key, part in told["state_dict_metadata"].items()
+        if type(part).__name__ == metadata.TensorStorageMetadata.__name__
+    }
+    stored = {
+        metadata.MetadataIndex(
+            part.state["fqn"], part.state.get("offset"), part.state.get("index")
+        ): filesystem._StorageInfo(**info.state)
+        for part, info in told["storage_data"].items()
+    }
+    for info in stored.values():
+        if Path(info.relative_path).name != info.relative_path:
+            raise CheckpointError(f"it names the file {info.relative_path!r}, which is outside of its folder")
+    places = {key: tuple(place) for key, place in (told.get("planner_data") or {}).items()}
+    return metadata.Metadata(entries, places, stored, metadata.StorageMeta())
+
+
+def _tensor(told: dict[str, Any]) -> metadata.TensorStorageMetadata:
+    chunks = [
+        metadata.ChunkStorageMetadata(torch.Size(part.state["offsets"]), torch.Size(part.state["sizes"]))
+        for part in told["chunks"]
+    ]
+    # The first is the type of the numbers; the others say how they lay in memory.
+    properties = metadata.TensorProperties(dtype=told["properties"].state[0])
+    return metadata.TensorStorageMetadata(properties, torch.Size(told["size"]), chunks)
 
 
 @contextmanager
