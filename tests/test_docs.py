@@ -6,7 +6,7 @@ import pytest
 from pages import blocks
 from processes import run_file
 
-PAGES = ("callbacks", "collectives", "estimator", "metrics", "native", "reliability", "shards")
+PAGES = ("callbacks", "checkpoints", "collectives", "estimator", "metrics", "native", "reliability", "shards")
 # Torch is imported by the driver and by its workers, on a machine that may be busy.
 LONG = 240
 

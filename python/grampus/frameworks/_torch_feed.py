@@ -10,7 +10,7 @@ from torch.utils import data as torch_data
 
 from grampus._training import creator
 from grampus._training.feed import StreamFeed, TableFeed
-from grampus.frameworks import _torch_batches, _torch_data
+from grampus.frameworks import _torch_batches, _torch_data, _torch_datasets
 from grampus.frameworks._torch_devices import Ahead
 from grampus.shards import batches
 
@@ -52,6 +52,8 @@ def _feed(
         return TableFeed(table, lanes, size, weigh)
     if loader is not None:
         return _loaded(loader, lanes, size, weigh, training)
+    if _torch_datasets.is_dataset(value):
+        return _torch_datasets.feed(value, data, lanes, size, weigh, training)
     if isinstance(value, torch_data.IterableDataset):
         return StreamFeed(_torch_data.Rows(value), lanes, size, weigh)
     if isinstance(value, Mapping) or hasattr(value, "columns"):

@@ -32,6 +32,9 @@ def split(
                 "the target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model "
                 "makes its own loss"
             )
+        else:
+            # A model that makes its own loss is given them too; metrics want them besides.
+            target = values.get("labels")
     elif isinstance(values, list | tuple):
         features = list(values)
         if len(features) > 1 and not (predicting and len(features) - 1 < needed):

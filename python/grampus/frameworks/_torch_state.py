@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grampus import _native
 from grampus._training import trees
-from grampus._training.saved import Packed, tensors
-from grampus._training.saved import packed as loaded
+from grampus._training.saved import Packed
 from grampus.frameworks._torch_memory import packed, unpacked
 from grampus.shards import feeding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Tensor = Any
 
@@ -97,7 +98,12 @@ def _load_optimizer(optimizer: Any, told: dict[str, Any], apart: dict[str, Tenso
 def load_weights(module: Any, weights: dict[str, Tensor]) -> None:
     """Load weights into a module; names and shapes must be its own."""
     module = uncompiled(module)
-    own = module.state_dict()
+    check_fit(module.state_dict(), weights)
+    module.load_state_dict(weights)
+
+
+def check_fit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Weights have the names and shapes of the module's own."""
     missing, other = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     shapes = [
         f"{name} {tuple(weights[name].shape)} for {tuple(own[name].shape)}"
@@ -115,7 +121,6 @@ def load_weights(module: Any, weights: dict[str, Tensor]) -> None:
     ]
     if said:
         raise ValueError(f"these weights are of another model; {'; '.join(said)}")
-    module.load_state_dict(weights)
 
 
 def spread(module: Any, group: Any) -> None:
@@ -230,27 +235,3 @@ def digest(module: Any) -> str:
         found.update(f"{name} {as_bytes.dtype} {as_bytes.shape}\n".encode())
         found.update(memoryview(as_bytes.array))
     return found.hexdigest()
-
-
-def save_weights(module: Any, path: str) -> None:
-    """Write a file of weights: torch's own, or safetensors."""
-    weights = uncompiled(module).state_dict()
-    if path.endswith(".safetensors"):
-        kept = {name: packed(value) for name, value in weights.items()}
-        _native.write_tensors(path, tensors(kept), {"format": "pt"})
-        return
-    torch.save(weights, path)
-
-
-def weights_of(path: str) -> dict[str, Any]:
-    """A file of weights; reading it runs no code."""
-    if path.endswith(".safetensors"):
-        return {"model": loaded(_native.read_tensors(path))}
-    weights = torch.load(path, map_location="cpu", weights_only=True)
-    if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):
-        weights = weights["state_dict"]
-    if not isinstance(weights, dict) or not all(
-        isinstance(value, torch.Tensor) for value in weights.values()
-    ):
-        raise ValueError(f"{path} holds no state dict: save model.state_dict()")
-    return {"model": {name: packed(value) for name, value in weights.items()}}

@@ -24,6 +24,7 @@ joined = plain.joined
 predictions = plain.predictions
 digest = plain.digest
 save_weights = plain.save_weights
+save_as = plain.save_as
 weights_of = plain.weights_of
 made = plain.made
 

@@ -26,7 +26,7 @@ from grampus.nn.graph import MODEL, Described
 from grampus.shards import batches, feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from grampus._training.job import Clipping, Data, Spec
     from grampus._training.lanes import Lanes
@@ -420,7 +420,12 @@ def save_weights(network: Network, path: str) -> None:
     _native.write_tensors(path, tensors(kept), {"format": "pt", MODEL: network.description})
 
 
-def weights_of(path: str) -> dict[str, Any]:
+def save_as(network: Network, path: str, form: str | None, example: Any) -> None:  # noqa: ARG001
+    """Formats of PyTorch's users are for its models."""
+    raise ValueError(f"{path}: a native model is saved as .safetensors, or as a folder of its own format")
+
+
+def weights_of(path: str, make: Callable[[], Network]) -> dict[str, Any]:  # noqa: ARG001
     """A file of weights; reading it runs no code."""
     if not path.endswith(".safetensors"):
         raise ValueError(f"{path}: a native model reads .safetensors: save PyTorch's state_dict as such")

@@ -20,7 +20,14 @@ from grampus._training.means import Means, as_number
 from grampus._training.metering import Tally
 from grampus._training.model import LoopModel
 from grampus._training.repeated import Repeated
-from grampus.frameworks import _torch_data, _torch_feed, _torch_making, _torch_outputs, _torch_state
+from grampus.frameworks import (
+    _torch_datasets,
+    _torch_feed,
+    _torch_formats,
+    _torch_making,
+    _torch_outputs,
+    _torch_state,
+)
 from grampus.frameworks._torch_devices import Late, Precision, device_of
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
@@ -400,12 +407,13 @@ class Model(LoopModel):
 
 feed = _torch_feed.feed
 take = _torch_state.take
-portable = _torch_data.portable
+portable = _torch_datasets.portable
 joined = _torch_state.joined
 predictions = _torch_state.predictions
 digest = _torch_state.digest
-save_weights = _torch_state.save_weights
-weights_of = _torch_state.weights_of
+save_weights = _torch_formats.save_weights
+save_as = _torch_formats.save_as
+weights_of = _torch_formats.weights_of
 
 
 def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> Model:
