@@ -1,10 +1,11 @@
 """ResNet-18 for pictures of 32 x 32, and CIFAR-10 as this benchmark reads it."""
 
-import io
 from pathlib import Path
 
 import torch
 from torch import nn
+
+import grampus as gp
 
 MEAN, STD = [0.4914, 0.4822, 0.4465], [0.247, 0.2435, 0.2616]
 
@@ -62,16 +63,8 @@ def files(folder):
 
 def decoded(folder, times):
     """All pictures as normalised floats, and their labels, so many times over."""
-    import numpy as np
-    import pyarrow.parquet as parquet
-    from PIL import Image
-
-    tables = [parquet.read_table(path, columns=["image", "label"]) for path in files(folder)]
-    pictures = [
-        np.asarray(Image.open(io.BytesIO(each.as_py()))) for table in tables for each in table["image"]
-    ]
-    labels = np.concatenate([table["label"].to_numpy() for table in tables]).astype("int64")
-    floats = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() / 255
-    mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
-    floats = (floats - mean) / std
-    return floats.repeat(times, 1, 1, 1), torch.from_numpy(labels).repeat(times)
+    pictures = gp.read_images(files(folder), image_col="image", label_col="label")
+    batches = list(pictures.to_torch(1000, shuffle=False, images=[gp.images.Normalize(MEAN, STD)]))
+    images = torch.cat([images for images, _ in batches])
+    labels = torch.cat([labels for _, labels in batches]).long()
+    return images.repeat(times, 1, 1, 1), labels.repeat(times)

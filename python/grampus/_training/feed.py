@@ -72,6 +72,9 @@ class TableFeed:
         self.batch_size = batch_size
         self._weigh = weigh
         self._batches: Iterator[Answer] = iter(())
+        # Whether batches are where the model is, and whether nothing of the user's reads them.
+        self.resident = bool(getattr(table, "resident", False))
+        self.reads_by_itself = weigh is None and bool(getattr(table, "reads_by_itself", False))
 
     def steps(self, epoch: int) -> int:
         """How many batches an epoch has."""
@@ -220,6 +223,8 @@ class StreamFeed:
 
     Every worker reads all of them and takes those of its lanes, unless the stream asks for its lane.
     """
+
+    resident = False
 
     def __init__(self, stream: Stream, lanes: Lanes, batch_size: int, weigh: Weigh | None = None) -> None:
         """`batch_size` is that of all lanes together."""

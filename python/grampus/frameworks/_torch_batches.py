@@ -11,6 +11,7 @@ from torch.utils import data as torch_data
 from grampus import _native, _report
 from grampus._training.feed import Ask, Places
 from grampus.frameworks._torch_data import Arrays, size_of
+from grampus.frameworks._torch_memory import pinned
 from grampus.shards.batches import Loadable, Rows, batches
 from grampus.shards.feeding import left_out
 
@@ -102,8 +103,9 @@ class Batches(torch_data.IterableDataset):  # type: ignore[misc]
 class LoaderSource:
     """Rows that the threads of a loader read."""
 
-    def __init__(self, rows: Loadable, threads: int) -> None:
-        """Tables that are kept are read now."""
+    def __init__(self, rows: Loadable, threads: int, pins: bool = True) -> None:
+        """Tables that are kept are read now. A GPU reads memory that is pinned by itself."""
+        self._pins = pins and torch.cuda.is_available()
         self._rows = rows
         self._loader = rows.loader(threads)
         self.total = self._loader.num_rows
@@ -130,13 +132,10 @@ class LoaderSource:
             if found is None:
                 return
             arrays, _, skipped = found
-            yield self._rows.wanted.filled([_tensor(array) for array in arrays]), skipped
-
-
-def _tensor(array: Any) -> torch.Tensor:
-    """The same memory; where there is a GPU, memory that it reads by itself while the model works."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory() if torch.cuda.is_available() else tensor
+            tensors = [
+                pinned(torch.from_numpy(array)) if self._pins else torch.from_numpy(array) for array in arrays
+            ]
+            yield self._rows.wanted.filled(tensors), skipped
 
 
 class ArraySource:
@@ -162,9 +161,13 @@ class ArraySource:
 class LoadedTable:
     """Rows that a loader reads, for the Estimator's loop: places, in an order that the loader knows."""
 
+    # No code of the user's takes part: another thread may read.
+    reads_by_itself = True
+
     def __init__(self, rows: Loadable, seed: int, threads: int, shuffled: bool) -> None:
         """Who does not train reads in order."""
-        self._source = LoaderSource(rows, threads)
+        # Where the model is on a GPU, whoever sends batches there pins them.
+        self._source = LoaderSource(rows, threads, pins=False)
         self._seed = seed
         self._shuffled = shuffled
         self._epoch = 0

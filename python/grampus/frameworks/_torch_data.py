@@ -72,8 +72,17 @@ class Arrays:
             )
         self._places = Places(counts.pop(), shuffled, counted=size_of if bad else None)
         self._bad = torch.tensor(bad, dtype=torch.int64)
+        # Where all arrays are on a GPU.
+        self._device: torch.device | None = None
         if device is not None:
             self._tree = resident(self._tree, device)
+        if all(leaf.is_cuda for leaf in leaves(self._tree)):
+            self._device = leaves(self._tree)[0].device
+
+    @property
+    def resident(self) -> bool:
+        """Whether no batch has to travel to a GPU."""
+        return self._device is not None
 
     def places(self, epoch: int) -> Places:  # noqa: ARG002 - a table is asked for each epoch
         """All rows, each epoch."""
@@ -91,13 +100,10 @@ class Arrays:
                 continue
             else:
                 index = _index(rows)
-            yield mapped(lambda leaf: _chosen(leaf, index), self._tree)  # noqa: B023
-
-
-def _chosen(leaf: Any, index: Any) -> Any:
-    if leaf.is_cuda:
-        index = index.pin_memory().to(leaf.device, non_blocking=True)
-    return leaf.index_select(0, index)
+            if self._device is not None:
+                # So few bytes are sent along with the command, from any memory.
+                index = index.to(self._device, non_blocking=True)
+            yield mapped(lambda leaf: leaf.index_select(0, index), self._tree)  # noqa: B023
 
 
 def _index(rows: Any) -> Any:

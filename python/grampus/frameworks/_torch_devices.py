@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ import torch
 
 from grampus import context
 from grampus._training import trees
+from grampus.frameworks._torch_memory import pinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +94,13 @@ def resident(tree: Any, device: torch.device) -> Any:
 
 
 class Ahead:
-    """Batches that travel to a GPU while the one before is worked on."""
+    """Batches that travel to a GPU while the one before is worked on.
+
+    What Grampus's own threads read is sent by a thread, too: whoever keeps a GPU busy has no time for it.
+    """
+
+    # Batches that are there, or on their way.
+    _READY = 2
 
     def __init__(self, feed: TableFeed | StreamFeed, device: torch.device) -> None:
         """Of a feed whose batches are in the host."""
@@ -99,6 +108,8 @@ class Ahead:
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._batches: Iterator[Answer] = iter(())
+        self._apart = bool(getattr(feed, "reads_by_itself", False))
+        self._sender: _Sender | None = None
         self.batch_size = feed.batch_size
 
     def __getattr__(self, name: str) -> Any:
@@ -106,8 +117,11 @@ class Ahead:
 
     def open(self, epoch: int, step: int) -> None:
         """Go to a step of an epoch."""
+        self._end()
         self._feed.open(epoch, step)
-        self._batches = self._sent()
+        if self._apart:
+            self._sender = _Sender(self._sent(), self._READY)
+        self._batches = map(self._arrived, self._sent() if self._sender is None else self._sender)
 
     def next(self) -> Answer | None:
         """The next batch; nothing at the end of the epoch."""
@@ -115,19 +129,24 @@ class Ahead:
 
     def close(self) -> None:
         """Let go of all that reads."""
-        self._batches = iter(())
+        self._end()
         self._feed.close()
 
-    def _sent(self) -> Iterator[Answer]:
-        under_way: tuple[Answer, Any] | None = None
-        while True:
-            answer = self._feed.next()
-            sent = None if answer is None else self._send(answer)
-            if under_way is not None:
-                yield self._arrived(*under_way)
-            if sent is None:
-                return
-            under_way = sent
+    def _end(self) -> None:
+        self._batches = iter(())
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+
+    def _sent(self) -> Iterator[tuple[Answer, Any]]:
+        before: tuple[Answer, Any] | None = None
+        while (answer := self._feed.next()) is not None:
+            after = self._send(answer)
+            if before is not None:
+                yield before
+            before = after
+        if before is not None:
+            yield before
 
     def _send(self, answer: Answer) -> tuple[Answer, Any]:
         rows, weight, parts = answer
@@ -142,12 +161,13 @@ class Ahead:
         def move(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor) or leaf.device == self._device:
                 return leaf
-            # Only from pinned memory does a copy run beside the host; torch keeps such memory for the next.
-            return leaf.pin_memory().to(self._device, non_blocking=True)
+            # Only from pinned memory does a copy run beside the host.
+            return pinned(leaf).to(self._device, non_blocking=True)
 
         return trees.mapped(move, values)
 
-    def _arrived(self, answer: Answer, event: Any) -> Answer:
+    def _arrived(self, sent: tuple[Answer, Any]) -> Answer:
+        answer, event = sent
         now = torch.cuda.current_stream(self._device)
         now.wait_event(event)
         for part in answer[2]:
@@ -156,6 +176,53 @@ class Ahead:
                     # Its memory is given to others only when this stream has used it.
                     leaf.record_stream(now)
         return answer
+
+
+class _Sender:
+    """A thread that makes some things ready ahead of time."""
+
+    # Whoever ends it waits so long for what it is at.
+    _WITHIN = 30.0
+    _LOOKS = 0.1
+
+    def __init__(self, made: Iterator[Any], ahead: int) -> None:
+        self._made = made
+        self._ready: queue.Queue[tuple[str, Any]] = queue.Queue(ahead)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="grampus-ahead", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            kind, found = self._ready.get()
+            if kind == "end":
+                return
+            if kind == "failed":
+                raise found
+            yield found
+
+    def _work(self) -> None:
+        try:
+            for each in self._made:
+                if not self._put(("made", each)):
+                    return
+            self._put(("end", None))
+        except BaseException as error:
+            self._put(("failed", error))
+
+    def _put(self, what: tuple[str, Any]) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._ready.put(what, timeout=self._LOOKS)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(self._WITHIN)
 
 
 class Late:

@@ -25,7 +25,7 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool, model: Any = None
     """What reads the user's data; for a model on a GPU, batches travel there in advance."""
     device = torch.device("cpu") if model is None else model.device
     found = _feed(data, lanes, spec, training, device)
-    return found if device.type != "cuda" else Ahead(found, device)
+    return found if device.type != "cuda" or found.resident else Ahead(found, device)
 
 
 def _feed(

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from grampus._training.saved import Packed
@@ -111,6 +112,16 @@ class Loan:
 
 def _like(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """A copy in memory that a GPU reads by itself; torch keeps such memory for the next."""
+    if tensor.is_pinned():
+        return tensor
+    found = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    # By one thread: torch would wake all of its own, which the readers keep busy.
+    np.copyto(found.numpy(), tensor.numpy()) if tensor.dtype != torch.bfloat16 else found.copy_(tensor)
+    return found
 
 
 def packed(value: Any) -> Any:
