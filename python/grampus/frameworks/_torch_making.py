@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grampus._training import creator
+from grampus.frameworks._torch_divided import Divided
+from grampus.optim import Optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grampus._training.job import Spec
+    from grampus.collective import Group
 
 
 def make_module(spec: Spec) -> Any:
@@ -28,32 +31,47 @@ def make_module(spec: Spec) -> Any:
     return module
 
 
-def make_optimizer(spec: Spec, module: Any) -> Any:
+def make_optimizer(spec: Spec, module: Any, group: Group) -> Any:
     optimizer = spec.optimizer
     if isinstance(optimizer, str):
         optimizer = _named_optimizer(optimizer)
-    if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
+    if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer | Optimizer):
         kind: Any = optimizer
-        settings = inspect.signature(kind).parameters.keys() & spec.config.keys()
-        optimizer = kind(module.parameters(), **{name: spec.config[name] for name in settings})
-    elif not isinstance(optimizer, torch.optim.Optimizer):
+        names = inspect.signature(kind).parameters.keys() & spec.config.keys()
+        settings = {name: spec.config[name] for name in names}
+        own = issubclass(kind, Optimizer)
+        optimizer = kind(**settings) if own else kind(module.parameters(), **settings)
+    elif not isinstance(optimizer, torch.optim.Optimizer | Optimizer):
         if not callable(optimizer):
             raise TypeError(
-                f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, a function f(model, "
-                "config), or a name such as 'adam'"
+                f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, one of gp.optim, a "
+                "function f(model, config), or a name such as 'adam'"
             )
         optimizer = creator.call(optimizer, "optimizer creator", "f(model, config)", module, spec.config)
+    if isinstance(optimizer, Optimizer):
+        return Divided(optimizer, module, group)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"the optimizer creator returned a {type(optimizer).__name__}, not a torch optimizer")
-    own = {id(parameter) for parameter in module.parameters()}
+    _check_step(optimizer)
+    known = {id(parameter) for parameter in module.parameters()}
     held = [p for group in optimizer.param_groups for p in group["params"]]
-    foreign = sum(id(parameter) not in own for parameter in held)
+    foreign = sum(id(parameter) not in known for parameter in held)
     if foreign:
         raise ValueError(
             f"{foreign} of the optimizer's {len(held)} parameters are not the model's: it was built for "
             "another model; build it from this one's parameters"
         )
     return optimizer
+
+
+def _check_step(optimizer: Any) -> None:
+    """Refuse those that compute the loss by themselves, several times in a step, as LBFGS does."""
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"{type(optimizer).__name__} computes the loss again and again within a step, by a closure, and "
+            "the loop computes it once: use an optimizer without a closure, such as SGD or Adam"
+        )
 
 
 def _named_optimizer(name: str) -> Any:
@@ -68,26 +86,6 @@ def _named_optimizer(name: str) -> Any:
     if kind is None:
         raise ValueError(f"there is no optimizer {name!r}: use one of {', '.join(sorted(known))}")
     return kind
-
-
-def make_scheduler(spec: Spec, optimizer: Any) -> Any:
-    scheduler = spec.scheduler
-    if scheduler is None:
-        return None
-    if not hasattr(scheduler, "step"):
-        if not callable(scheduler):
-            raise TypeError(
-                f"scheduler is a {type(scheduler).__name__}: pass a torch scheduler or a function "
-                "f(optimizer, config)"
-            )
-        scheduler = creator.call(
-            scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config
-        )
-    if not hasattr(scheduler, "step"):
-        raise TypeError(f"the scheduler creator returned a {type(scheduler).__name__}, not a torch scheduler")
-    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
-        raise ValueError("the scheduler was built for another optimizer: build it from this one")
-    return scheduler
 
 
 def make_loss(spec: Spec) -> Callable[..., Any] | None:

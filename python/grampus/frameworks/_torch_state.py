@@ -19,7 +19,14 @@ Tensor = Any
 
 def take(model: Any) -> dict[str, Any]:
     """All that a run needs to go on: tensors by name, and plain values."""
-    optimizer = model.optimizer.state_dict()
+    return {
+        **described(model, model.optimizer.state_dict()),
+        "model": {name: packed(value) for name, value in model.module.state_dict().items()},
+    }
+
+
+def described(model: Any, optimizer: dict[str, Any]) -> dict[str, Any]:
+    """The states of the optimizer and the scheduler: tensors by name, and plain values."""
     apart: dict[str, Tensor] = {}
     plain: dict[str, Any] = {"groups": _without_tensors(optimizer["param_groups"], "groups", apart)}
     plain["state"] = {
@@ -33,7 +40,6 @@ def take(model: Any) -> dict[str, Any]:
         }
         scheduler = _without_tensors(values, "scheduler", apart)
     return {
-        "model": {name: packed(value) for name, value in model.module.state_dict().items()},
         "optimizer": {name: packed(value) for name, value in apart.items()},
         "plain": {"optimizer": plain, "scheduler": scheduler},
     }
@@ -41,7 +47,10 @@ def take(model: Any) -> dict[str, Any]:
 
 def load(model: Any, state: dict[str, Any]) -> None:
     """Go on where `take` was called."""
-    load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
+    if "parts" in state:
+        model.heal(state)
+    else:
+        load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
     plain = state.get("plain")
     if model.optimizer is None or not plain:
         return
@@ -49,7 +58,7 @@ def load(model: Any, state: dict[str, Any]) -> None:
     told = plain["optimizer"]
     kept = {int(key): _with_tensors(values, apart) for key, values in told["state"].items()}
     groups = _with_tensors(told["groups"], apart)
-    mine = model.optimizer.state_dict()["param_groups"]
+    mine = model.optimizer.param_groups
     if [len(group["params"]) for group in mine] != [len(group["params"]) for group in groups]:
         raise ValueError(
             f"the saved optimizer has groups of {[len(group['params']) for group in groups]} parameters, "

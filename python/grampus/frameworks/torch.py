@@ -18,7 +18,15 @@ from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
 from grampus._training.metering import Tally
 from grampus._training.repeated import Repeated
-from grampus.frameworks import _torch_data, _torch_feed, _torch_making, _torch_outputs, _torch_state
+from grampus.frameworks import (
+    _torch_data,
+    _torch_divided,
+    _torch_feed,
+    _torch_making,
+    _torch_outputs,
+    _torch_schedules,
+    _torch_state,
+)
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
     LaneGradients,
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
     from grampus._training.lanes import Lanes
 
 Tensor = Any
-_PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
 # What sums the gradients of several lanes.
 _BACKENDS: dict[str, Any] = {
     "grampus": LaneGradients,
@@ -65,6 +72,10 @@ class Model:
             _torch_state.load(self, state)
         else:
             _torch_state.spread(self.module, lanes.group)
+        # Whether what the optimizer remembers is divided among workers.
+        self.sharded = isinstance(self.optimizer, _torch_divided.Divided) and self.optimizer.divide()
+        # The loss of such a step, once it was applied here and before all know.
+        self.applied: float | None = None
         self.device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         self.meters: dict[int, dict[str, Any]] = {}
         self.tally = Tally(lanes.group, shares=False)
@@ -93,8 +104,8 @@ class Model:
         if not training:
             return module, None, None, loss
         creator.seed_all(creator.make_seed(seed, 1))
-        optimizer = _torch_making.make_optimizer(spec, module)
-        return module, optimizer, _torch_making.make_scheduler(spec, optimizer), loss
+        optimizer = _torch_making.make_optimizer(spec, module, self.lanes.group)
+        return module, optimizer, _torch_schedules.make_scheduler(spec, optimizer), loss
 
     def close(self) -> None:
         """Leave the process as it was."""
@@ -183,14 +194,26 @@ class Model:
             self._seed(_native.lane_seed("model", self.lanes.seed, 0, self.step, self.lanes.total))
         self.optimizer.step()
         self.step += 1
-        if self.scheduler is not None and self.spec.scheduler_step_freq == "batch":
-            self.scheduler.step()
+        if self.scheduler is not None:
+            self.scheduler.step_ends()
         if self._unmetered:
             self._measure()
         self.tally.commit()
         self.repeated.done()
         self._torn = False
+        if self.sharded:
+            self.applied = float(loss)
+            self.optimizer.spread()
+            self.applied = None
         return float(loss)
+
+    def held(self) -> dict[str, Any]:
+        """What this worker has of a run whose memory is divided, without asking the others."""
+        return _torch_divided.held(self)
+
+    def heal(self, state: dict[str, Any]) -> None:
+        """Put together what all workers have that are left."""
+        _torch_divided.heal(self, state)
 
     def _measure(self) -> None:
         """Let metrics count the step; where all workers have it, before any of them has applied it."""
@@ -203,6 +226,10 @@ class Model:
     def roll_back(self) -> bool:
         """Forget what was begun of a step; false where a step was cut off in its midst."""
         self._unmetered.clear()
+        if self.sharded and self.optimizer.ready:
+            # All have the sum: this worker can apply it later, if others have.
+            self._buffers.step_back()  # type: ignore[union-attr]
+            return True
         if not self._torn and self._buffers is not None:
             self._buffers.roll_back()
         return not self._torn
@@ -217,12 +244,8 @@ class Model:
 
     def epoch_ends(self, record: dict[str, float]) -> None:
         """Move the scheduler on."""
-        if self.scheduler is None or self.spec.scheduler_step_freq != "epoch":
-            return
-        if isinstance(self.scheduler, _PLATEAU):
-            self.scheduler.step(record.get("val_loss", record["loss"]))
-        else:
-            self.scheduler.step()
+        if self.scheduler is not None:
+            self.scheduler.epoch_ends(record)
 
     @property
     def learning_rate(self) -> float:
