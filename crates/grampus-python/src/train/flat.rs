@@ -69,10 +69,7 @@ impl FlatOptimizer {
 
     /// The parts that this worker keeps: first element, and that behind the last.
     fn kept(&self) -> Vec<(usize, usize)> {
-        let ranges: Vec<Range<usize>> = with!(self.get(), memory => match &memory.share {
-            Some(share) => share.kept_ranges().collect(),
-            None => vec![0..memory.count()],
-        });
+        let ranges: Vec<Range<usize>> = with!(self.get(), memory => memory.kept().collect());
         ranges.into_iter().map(|range| (range.start, range.end)).collect()
     }
 
@@ -93,10 +90,10 @@ impl FlatOptimizer {
 
     /// Writes all numbers of one slot; all workers ask at once where they are divided.
     fn slot(&self, py: Python<'_>, place: usize, whole: &Bound<'_, PyAny>, group: &Group) -> PyResult<()> {
-        let (whole, group) = (Buffer::of(whole, Use::Write)?, group.get()?);
+        let (mut whole, group) = (Buffer::of(whole, Use::Write)?, group.get()?);
         with!(self.get(), memory => {
             // SAFETY: the caller has made the buffer for this call.
-            let whole = unsafe { numbers_mut(memory, &whole) }?;
+            let whole = unsafe { numbers_mut(memory, &mut whole) }?;
             py.detach(|| memory.slot(place, whole, &group)).map_err(|error| raise(py, &error))
         })
     }
@@ -126,13 +123,13 @@ impl FlatOptimizer {
         rate: f64,
         group: &Group,
     ) -> PyResult<()> {
-        let parameters = Buffer::of(parameters, Use::Write)?;
+        let mut parameters = Buffer::of(parameters, Use::Write)?;
         let (sums, used, group) = (Buffer::of(&summed.0, Use::Read)?, summed.1, group.get()?);
         with!(self.get(), memory => {
             let tensors = tensors(memory, &used)?;
             let sum = sum_of(memory, &sums, &tensors)?;
             // SAFETY: parameters are written by their optimizer alone, and are not those that are read.
-            let parameters = unsafe { numbers_mut(memory, &parameters) }?;
+            let parameters = unsafe { numbers_mut(memory, &mut parameters) }?;
             let updated = py.detach(|| memory.update(parameters, sum, rate, &group));
             updated.map_err(|error| Failed::Learning(error).raised(py))
         })
@@ -140,10 +137,10 @@ impl FlatOptimizer {
 
     /// Gives all workers the parameters that each has updated.
     fn spread(&self, py: Python<'_>, parameters: &Bound<'_, PyAny>, group: &Group) -> PyResult<()> {
-        let (parameters, group) = (Buffer::of(parameters, Use::Write)?, group.get()?);
+        let (mut parameters, group) = (Buffer::of(parameters, Use::Write)?, group.get()?);
         with!(self.get(), memory => {
             // SAFETY: as above.
-            let parameters = unsafe { numbers_mut(memory, &parameters) }?;
+            let parameters = unsafe { numbers_mut(memory, &mut parameters) }?;
             py.detach(|| memory.spread(parameters, &group)).map_err(|error| raise(py, &error))
         })
     }
@@ -172,10 +169,10 @@ impl FlatOptimizer {
 
     /// Puts together what all workers that are left have, and writes the parameters; raises where a part is lost.
     fn heal(&self, held: Vec<Vec<u8>>, parameters: &Bound<'_, PyAny>) -> PyResult<()> {
-        let parameters = Buffer::of(parameters, Use::Write)?;
+        let mut parameters = Buffer::of(parameters, Use::Write)?;
         with!(self.get(), memory => {
             // SAFETY: as above.
-            let parameters = unsafe { numbers_mut(memory, &parameters) }?;
+            let parameters = unsafe { numbers_mut(memory, &mut parameters) }?;
             let parts: Result<Vec<_>, String> = held.iter().map(|bytes| Held::from_bytes(bytes)).collect();
             let healed = parts.and_then(|parts| memory.heal(parts, parameters));
             healed.map(drop).map_err(PyValueError::new_err)
@@ -233,7 +230,7 @@ fn sized<'a, T: Real + Element>(memory: &Memory<T>, buffer: &'a Buffer) -> PyRes
 /// Nobody else reads or writes them meanwhile.
 unsafe fn numbers_mut<'a, T: Real + Element>(
     memory: &Memory<T>,
-    buffer: &'a Buffer,
+    buffer: &'a mut Buffer,
 ) -> PyResult<&'a mut [T]> {
     let count = sized(memory, buffer)?.len();
     // SAFETY: there are so many numbers of this type at this address, and nobody else looks at them.

@@ -139,13 +139,19 @@ impl<T: Real + Element> Memory<T> {
         }
     }
 
+    /// The parts that this worker keeps.
+    pub fn kept(&self) -> impl Iterator<Item = Range<usize>> {
+        let alone = Share {
+            count: self.count,
+            owners: 1,
+            me: 0,
+        };
+        self.share.unwrap_or(alone).kept_ranges()
+    }
+
     /// Bytes of what this worker remembers.
     pub fn bytes(&self) -> usize {
-        let kept = match &self.share {
-            Some(share) => share.kept_ranges().map(|range| range.len()).sum(),
-            None => self.count,
-        };
-        kept * self.state.slots().len() * size_of::<T>()
+        self.kept().map(|range| range.len()).sum::<usize>() * self.state.slots().len() * size_of::<T>()
     }
 
     /// What this worker has of a run whose memory is divided. With `next`, what it needs to do one more step: the sum, the rate, and

@@ -45,8 +45,8 @@ impl Share {
     }
 
     /// Where they lie.
-    pub fn kept_ranges(&self) -> impl Iterator<Item = Range<usize>> {
-        self.kept().into_iter().map(|owner| self.range(owner))
+    pub fn kept_ranges(self) -> impl Iterator<Item = Range<usize>> {
+        self.kept().into_iter().map(move |owner| self.range(owner))
     }
 
     /// The bounds of all parts.
