@@ -404,6 +404,23 @@ mod tests {
     }
 
     #[test]
+    fn tensors_without_a_gradient_are_left_as_they_are() {
+        let behind = |me| {
+            let mut held = held(me, 5, true);
+            held.next.iter_mut().for_each(|next| next.tensors.truncate(1));
+            held
+        };
+        let ahead = Held {
+            parts: Vec::new(),
+            ..held(1, 6, false)
+        };
+        let found = healed(vec![behind(0), behind(2), ahead]).unwrap();
+        let ((before, _), (after, _)) = (alone(5), alone(6));
+        let place = TENSORS[1].start;
+        assert_eq!(found.parameters, [&after[..place], &before[place..]].concat());
+    }
+
+    #[test]
     fn a_step_that_nobody_has_done_is_not_done() {
         check(
             healed(vec![held(0, 5, true), held(1, 5, false), held(2, 5, true)]),
