@@ -344,7 +344,12 @@ def plateau_of_torch(monitor, **other):
     # Nothing is ever better by so much.
     def make(optimizer, config):
         kind = partial(optim.lr_scheduler.ReduceLROnPlateau, threshold=1e9, threshold_mode="abs")
-        return {"scheduler": kind(optimizer, patience=0, factor=0.5, mode="max"), "monitor": monitor, **other}
+        return {
+            "scheduler": kind(optimizer, patience=0, factor=0.5, mode="max"),
+            "monitor": monitor,
+            "frequency": 1,
+            **other,
+        }
 
     return make
 

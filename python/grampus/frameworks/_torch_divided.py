@@ -56,6 +56,8 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
         self.divided = False
         # Whether the sum of a step is there, all may know of it, and it was not applied here.
         self.ready = False
+        # Whether a step was done since the weights were spread: scaled gradients that overflow make none.
+        self._stepped = False
 
     def divide(self) -> bool:
         """Forget what other workers keep; say whether there are any."""
@@ -88,6 +90,7 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
         rate = float(self.param_groups[0]["lr"])
         for flat in self._flats:
             flat.update(rate, self._group)
+        self._stepped = True
         if not self.divided:
             self._put_out()
         return loss
@@ -95,6 +98,9 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def spread(self) -> None:
         """Give all workers the weights that each has updated."""
+        if not self._stepped:
+            return
+        self._stepped = False
         for flat in self._flats:
             flat.native.spread(flat.memory, self._group._native)
         self._put_out()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
 _KEYS = ("scheduler", "monitor", "interval")
+# What Lightning knows besides, and what needs nothing to be done.
+_IGNORED = {"name", "strict", "reduce_on_plateau"}
 _INTERVALS = {"step": "batch", "epoch": "epoch"}
 
 
@@ -159,7 +161,8 @@ def _parted(given: Any) -> tuple[Any, dict[str, Any]]:
     """A scheduler, and what a dict says besides: the convention of Lightning."""
     if not isinstance(given, dict):
         return given, {}
-    if "scheduler" not in given or not given.keys() <= set(_KEYS):
+    known = {*_KEYS, *_IGNORED, *({"frequency"} if given.get("frequency") == 1 else ())}
+    if "scheduler" not in given or not given.keys() <= known:
         raise ValueError(
             f"a dict for scheduler has the keys {', '.join(map(str, given))}: it needs 'scheduler', and "
             "may have 'monitor' and 'interval'"
