@@ -22,6 +22,17 @@ def one_cluster(workers, preload=TORCH, **settings):
     return runtime
 
 
+def no_cluster():
+    """In the place of `conftest.runtime`, where no process is started: what is left is looked for once."""
+
+    @pytest.fixture(scope="module", autouse=True)
+    def runtime():
+        with pytest.MonkeyPatch.context() as patch, leaving_nothing(patch) as folder:
+            yield folder
+
+    return runtime
+
+
 @pytest.fixture(autouse=True)
 def scratch(tmp_path, monkeypatch):
     """Runs write into the current folder."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePath
 
 import pytest
 from leftovers import leaving_nothing
 from xdist.scheduler import LoadScopeScheduling
+
+# Trackers tell their makers of every use, and read this when they are imported: from tests nobody is called.
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["WANDB_ERROR_REPORTING"] = "false"
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from pages import blocks
 from processes import run_file
 
-PAGES = ("callbacks", "collectives", "estimator", "metrics", "native", "reliability", "shards")
+PAGES = ("callbacks", "checkpoints", "collectives", "estimator", "metrics", "native", "reliability", "shards")
 # Torch is imported by the driver and by its workers, on a machine that may be busy.
 LONG = 240
 
@@ -22,6 +22,7 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run_and_print_what_they_say(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "wandb"))
     text = EXAMPLES[name]
     assert text
     out = run_file(tmp_path / "example.py", text, LONG, cwd=tmp_path)

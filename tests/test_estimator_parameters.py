@@ -114,7 +114,9 @@ def test_the_scheduler_steps_each_epoch_or_each_batch():
     estimator = line(scheduler=halving)
     estimator.fit(points(), **fits)
     assert weight(estimator) == pytest.approx(3 - expected)
-    with pytest.raises(ValueError, match="scheduler_step_freq must be 'batch' or 'epoch', it is 'often'"):
+    with pytest.raises(
+        ValueError, match="scheduler_step_freq must be 'batch', 'epoch' or 'manual', it is 'often'"
+    ):
         line(scheduler_step_freq="often")
 
 

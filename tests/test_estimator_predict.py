@@ -247,6 +247,31 @@ def test_a_function_sees_all_rows_at_once_and_in_order(tmp_path):
         assert path.read_text().splitlines() == [f"(37, 3) {data['y'].tolist()}"]
 
 
+def test_groups_stay_together():
+    """Rows that are groups may be cut anywhere; flat rows where a lane's part of a batch is whole groups."""
+    scores = torch.rand(20, 6, generator=torch.Generator().manual_seed(1))
+    targets = torch.eye(6)[torch.arange(20) % 6]
+    wanted = [gp.metrics.HitRatio(2, neg_num=5), gp.metrics.NDCG(2, neg_num=5)]
+    alone = gp.metrics.meter(wanted[1])
+    alone.update(scores, targets)
+    judge = estimator(lambda config: nn.Identity(), loss=nn.MSELoss(), metrics=wanted, lanes=2)
+    rows = judge.evaluate({"x": scores, "y": targets}, batch_size=7)
+    flat = {"x": scores.reshape(-1, 1), "y": targets.reshape(-1, 1)}
+    assert rows["ndcg"] == judge.evaluate(flat, batch_size=24)["ndcg"] == alone.value()
+    with pytest.raises(ValueError, match="16 rows, which are no whole groups of 6: let a row hold"):
+        judge.evaluate(flat, batch_size=32)
+
+
+def test_groups_are_not_measured_while_a_model_trains():
+    targets = torch.eye(6)[torch.arange(20) % 6].reshape(-1, 1)
+    wanted = [gp.metrics.HitRatio(2, neg_num=5), gp.metrics.RMSE()]
+    trained = estimator(lambda config: nn.Linear(1, 1), loss=nn.MSELoss(), metrics=wanted, lanes=2)
+    flat = {"x": targets, "y": targets}
+    record = trained.fit(flat, batch_size=24, validation_data=flat)[-1]
+    assert {"rmse", "val_rmse", "val_hitratio"} <= set(record)
+    assert "hitratio" not in record
+
+
 def test_an_evaluation_changes_nothing(tmp_path):
     est = judge(2)
     est.fit(classes(), batch_size=8)

@@ -421,7 +421,7 @@ def test_more_workers_than_the_cluster_has():
         ({"workers": 0}, ValueError, "workers must be a whole number of at least 1, it is 0"),
         ({"lanes": 1.5}, TypeError, "lanes must be a whole number"),
         ({"threads_per_lane": -1}, ValueError, "threads_per_lane must be"),
-        ({"scheduler_step_freq": "step"}, ValueError, "must be 'batch' or 'epoch', it is 'step'"),
+        ({"scheduler_step_freq": "step"}, ValueError, "must be 'batch', 'epoch' or 'manual', it is 'step'"),
         ({"seed": "one"}, TypeError, "seed must be a whole number, it is 'one'"),
         ({"seed": -1}, ValueError, "seed must be a whole number from 0"),
     ],

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from datasets import fashion_mnist
+from pictures import fashion_mnist
 from processes import finish
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -131,3 +131,16 @@ def test_models_of_our_own_learn(tmp_path, model, rows, epochs, least):
     accuracy, *words = said(out, "accuracy").split()
     assert float(accuracy) >= least
     assert words == ["on", str(rows), "rows"]
+
+
+@pytest.mark.timeout(2 * LONG)
+def test_a_model_of_hugging_face_is_fine_tuned(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    out = run(tmp_path, "finetune.py", "--workers", 2, "--epochs", 2, "--out", "tuned")
+    share, *words = said(out, "accuracy").split()
+    assert float(share.rstrip("%")) > 70
+    assert words == ["of", "500", "sentences"]
+    assert {"config.json", "model.safetensors"} <= {path.name for path in (tmp_path / "tuned").iterdir()}
+    assert re.search(r"the (sun|moon) comes first$", out, re.MULTILINE)

@@ -27,6 +27,7 @@ MODULES = [
     "grampus.cluster",
     "grampus.columns",
     "grampus.context",
+    "grampus.frameworks._torch_formats",
     "grampus.metrics",
     "grampus.models",
     "grampus.nn",

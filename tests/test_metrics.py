@@ -6,13 +6,43 @@ import random
 
 import numpy as np
 import pytest
+from clusters import no_cluster
 from scipy.special import rel_entr
 from sklearn import metrics as sk
 
 from grampus import _native, metrics
 
+runtime = no_cluster()
+
 CLASSES = 7
+BY_CLASS = {
+    "Accuracy",
+    "MeanAveragePrecision",
+    "SparseCategoricalAccuracy",
+    "SparseCategoricalCrossEntropy",
+    "Top1Accuracy",
+    "Top5Accuracy",
+}
+ONE_HOT = {
+    "CategoricalAccuracy",
+    "CategoricalCrossEntropy",
+    "HitRatio",
+    "KLDivergence",
+    "NDCG",
+    "TreeNNAccuracy",
+}
 OWN = sorted(metrics.Metric.__subclasses__(), key=lambda kind: kind.__name__)
+
+
+def plain(kind):
+    """The metric with what must be said: as many classes, or scores of a group, as the data have."""
+    options = {
+        metrics.MeanAveragePrecision: {"k": -1, "classes": CLASSES},
+        metrics.MeanAveragePrecisionObjectDetection: {"classes": CLASSES},
+        metrics.HitRatio: {"k": 3, "neg_num": CLASSES - 1},
+        metrics.NDCG: {"k": 3, "neg_num": CLASSES - 1},
+    }
+    return kind(**options.get(kind, {}))
 
 
 @pytest.fixture
@@ -32,14 +62,27 @@ def measure(metric, predictions, targets):
     return meter.value()
 
 
+def boxes(data):
+    """A box in each row, and two that were found: one of another size, and one in every second row alone."""
+    there = np.zeros((len(data["labels"]), 1, 5), "float32")
+    there[:, 0, 0], there[:, 0, 3:] = data["labels"], 1
+    found = np.zeros((len(there), 2, 6), "float32")
+    found[:, 0, 0], found[:, 0, 1], found[:, 0, 4] = data["labels"], data["chances"], 1
+    found[:, 0, 5] = data["scores"][:, 0] + 0.4
+    found[:, 1] = [0, 0.5, 0, 0, 1, 1]
+    found[::2, 1, 0] = -1
+    return found, there
+
+
 def inputs(metric, data):
     """Predictions and targets that the metric takes."""
     one_hot = np.eye(CLASSES, dtype="float32")[data["labels"]]
-    by_class = {"Accuracy", "SparseCategoricalAccuracy", "Top5Accuracy", "SparseCategoricalCrossEntropy"}
-    if type(metric).__name__ in by_class or "'m" in repr(metric):
+    if type(metric).__name__ in BY_CLASS or "'m" in repr(metric):
         return data["scores"], data["labels"]
-    if type(metric).__name__ in {"CategoricalAccuracy", "CategoricalCrossEntropy", "KLDivergence"}:
+    if type(metric).__name__ in ONE_HOT:
         return data["scores"], one_hot
+    if type(metric) is metrics.MeanAveragePrecisionObjectDetection:
+        return boxes(data)
     return data["chances"], data["answers"]
 
 
@@ -47,6 +90,7 @@ def test_accuracies(data):
     scores, labels, chances, answers = data.values()
     share = sk.accuracy_score(labels, scores.argmax(-1))
     assert measure(metrics.Accuracy(), scores, labels) == share
+    assert measure(metrics.Top1Accuracy(), scores, labels) == share
     assert measure(metrics.SparseCategoricalAccuracy(), scores, labels.reshape(-1, 1)) == share
     assert measure(metrics.CategoricalAccuracy(), scores, np.eye(CLASSES)[labels]) == share
     assert measure(metrics.Accuracy(), chances, answers) == sk.accuracy_score(answers, chances >= 0.5)
@@ -124,7 +168,7 @@ def test_every_option_counts(data):
     scores, labels, chances, answers = data.values()
     fine, coarse = (measure(metrics.AUC(threshold_num=number), chances, answers) for number in (200, 3))
     assert fine != coarse
-    for kind in (metrics.Accuracy, metrics.Top5Accuracy):
+    for kind in (metrics.Accuracy, metrics.Top1Accuracy, metrics.Top5Accuracy):
         assert measure(kind(zero_based_label=False), scores, labels + 1) == measure(kind(), scores, labels)
     high = measure(metrics.BinaryAccuracy(threshold=0.9), chances, answers)
     assert high != measure(metrics.BinaryAccuracy(), chances, answers)
@@ -132,11 +176,18 @@ def test_every_option_counts(data):
     assert len(averages) == 2
 
 
-ALL = [kind() for kind in OWN] + [
-    kind(average=average)
-    for kind in (metrics.Precision, metrics.Recall, metrics.F1Score)
-    for average in ("micro", "macro")
-]
+ALL = (
+    [plain(kind) for kind in OWN]
+    + [
+        metrics.MeanAveragePrecision(20, CLASSES),
+        metrics.MeanAveragePrecisionObjectDetection(CLASSES, iou=0.6, use_voc2007=True, skip_class=0),
+    ]
+    + [
+        kind(average=average)
+        for kind in (metrics.Precision, metrics.Recall, metrics.F1Score)
+        for average in ("micro", "macro")
+    ]
+)
 
 
 @pytest.mark.parametrize("metric", ALL, ids=repr)
@@ -171,7 +222,7 @@ def test_inputs_are_left_alone(metric, data):
 
 @pytest.mark.parametrize("kind", OWN)
 def test_nothing_seen(kind):
-    value = metrics.meter(kind()).value()
+    value = metrics.meter(plain(kind)).value()
     if kind is metrics.ROC:
         assert value["thresholds"].tolist() == [math.inf]
         assert np.isnan(value["fpr"]).all()
@@ -235,7 +286,7 @@ def test_shapes_that_do_not_fit_are_named(kind):
     with pytest.raises(
         ValueError, match=rf"{kind.__name__} cannot take predictions of shape \[2, 3\] \(f32\)"
     ):
-        measure(kind(), np.zeros((2, 3), "float32"), np.zeros(5, "int64"))
+        measure(plain(kind), np.zeros((2, 3), "float32"), np.zeros(5, "int64"))
 
 
 def test_wrong_values_are_named():
@@ -276,7 +327,7 @@ def test_metrics_are_values():
 def test_the_core_knows_the_same_metrics():
     with pytest.raises(ValueError, match=f"choose one of {', '.join(kind.__name__ for kind in OWN)}$"):
         _native.Metric("", {})
-    assert len(OWN) == 18
+    assert len(OWN) == 34
 
 
 def agreement(predictions, targets):
@@ -306,6 +357,7 @@ def test_names():
         (["auc", metrics.AUC(10)], ValueError, "two metrics are called 'auc'"),
         (["acuracy"], ValueError, "no metric 'acuracy': choose one of accuracy, auc, "),
         ([dict], TypeError, "dict is a class and no metric"),
+        (["meanaverageprecision"], TypeError, "MeanAveragePrecision has no default for some options"),
         ([3], TypeError, "3 is no metric"),
         ([lambda predictions, targets: 0], ValueError, "has no name: give a dict"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import fashion_mnist
+from pictures import fashion_mnist
 
 import grampus as gp
 

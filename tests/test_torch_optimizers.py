@@ -433,7 +433,6 @@ class Thawing(nn.Module):
         ),
         (own.SGD, Sparse, "the gradient of table.weight is sparse"),
         (own.SGD, lambda config: Thawing(), "two.weight was frozen when the optimizer was made"),
-        ("lbfgs", Net, "LBFGS computes the loss again and again within a step, by a closure"),
         (3, Net, "pass a torch optimizer, one of gp.optim, a function"),
     ],
 )

@@ -5,7 +5,9 @@ import pickle
 
 import pytest
 
+import grampus as gp
 from grampus import _native, triggers
+from grampus._training import options
 from grampus.triggers import And, EveryEpoch, EverySteps, MaxEpoch, MaxScore, MaxSteps, MinLoss, Or
 
 
@@ -46,6 +48,15 @@ def test_names_from_elsewhere():
     assert triggers.MaxIteration(7) == MaxSteps(7)
 
 
+def test_each_epoch_by_name():
+    assert gp.Checkpoint("runs", every="EveryEpoch").every == EveryEpoch()
+    assert And("EveryEpoch", MinLoss(1)) == EveryEpoch() & MinLoss(1)
+    # A trigger, not a folder of that name: checkpoints go to where the run is.
+    saving = options.saving("EveryEpoch", "runs/here", "grampus")
+    assert saving.every == EveryEpoch().to_json()
+    assert saving.url.endswith("runs/here")
+
+
 def test_triggers_are_values():
     trigger = (EveryEpoch() & MinLoss(0.1)) | MaxSteps(10)
     assert eval(repr(trigger)) == trigger == pickle.loads(pickle.dumps(trigger))
@@ -71,7 +82,8 @@ def test_a_chain_is_one_list():
         (lambda: MinLoss("low"), TypeError, "bound of MinLoss must be a number"),
         (lambda: MaxScore(float("nan")), ValueError, "finite"),
         (lambda: And(), TypeError, "at least one"),
-        (lambda: Or(EveryEpoch(), 3), TypeError, "3 is none"),
+        (lambda: Or(EveryEpoch(), 3), TypeError, "3 is no trigger: pass one of grampus.triggers"),
+        (lambda: gp.Checkpoint(every="every epoch"), TypeError, "'every epoch' is no trigger"),
         (lambda: EveryEpoch() & 3, TypeError, "unsupported operand"),
         (lambda: _native.trigger_fires("{}", 0, 0, False, None, None), _native.GrampusError, "not a trigger"),
     ],

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from grampus.checkpoint import Checkpoint
     from grampus.estimator import Estimator
     from grampus.history import History
+    from grampus.operators import TrainingOperator
     from grampus.shards import (
         Shards,
         SharedValue,
@@ -55,6 +56,7 @@ _HOMES = {
     "History": "history",
     "Shards": "shards",
     "SharedValue": "shards",
+    "TrainingOperator": "operators",
     "lane": "_training.lanes",
     "read_csv": "shards",
     "read_images": "shards",
@@ -80,6 +82,7 @@ __all__ = [
     "Shards",
     "SharedValue",
     "StepTimeout",
+    "TrainingOperator",
     "WorkerDied",
     "WorkerTraceback",
     "__version__",

@@ -18,6 +18,9 @@ BOOKKEEPING = {
     "val_num_samples": "val samples",
 }
 
+# Words in the names of values that become better as they become less.
+_LESS_IS_BETTER = ("loss", "error", "mae", "mse", "msle", "mape", "mdape", "mspe")
+
 
 def measures(record: Mapping[str, Any]) -> list[str]:
     """Names of the losses and metrics of a record, those of one number.
@@ -26,6 +29,22 @@ def measures(record: Mapping[str, Any]) -> list[str]:
     ['loss', 'accuracy']
     """
     return [name for name, value in record.items() if name not in BOOKKEEPING and is_number(value)]
+
+
+def curves(record: Mapping[str, Any]) -> dict[str, float]:
+    """What trackers draw at the end of an epoch; the curve of the loss has a point for every step.
+
+    >>> curves({"epoch": 1, "loss": 0.5, "accuracy": 0.8, "val_loss": 0.6, "data_wait": 0.1})
+    {'train/accuracy': 0.8, 'validation/loss': 0.6, 'data_wait': 0.1}
+    """
+    found = {}
+    for name in measures(record):
+        if name.startswith("val_"):
+            found[f"validation/{name.removeprefix('val_')}"] = record[name]
+        elif name != "loss":
+            found[f"train/{name}"] = record[name]
+    speeds = ("samples_per_second", "data_wait")
+    return found | {name: record[name] for name in speeds if is_number(record.get(name))}
 
 
 def is_number(value: object) -> bool:
@@ -96,10 +115,10 @@ def columns(records: Iterable[Mapping[str, Any]]) -> list[str]:
 def better_way(name: str) -> str:
     """Which way a value of this name becomes better: `"min"` or `"max"`.
 
-    >>> better_way("val_loss"), better_way("accuracy")
-    ('min', 'max')
+    >>> better_way("val_loss"), better_way("accuracy"), better_way("smape")
+    ('min', 'max', 'min')
     """
-    return "min" if any(word in name.lower() for word in ("loss", "error", "mae", "mse")) else "max"
+    return "min" if any(word in name.lower() for word in _LESS_IS_BETTER) else "max"
 
 
 def best_of(seen: Sequence[tuple[int, float]], min_delta: float, mode: str) -> tuple[int, float]:

@@ -15,11 +15,14 @@ class Logger:
     An event is a dict with a `kind`; kinds and keys that a listener does not know are no errors:
 
     - `begin`: `epochs` (to train in all), `epoch` (finished before), `steps` and `samples` (of an epoch),
-      `workers`, `lanes`, `threads` (per lane), `batch_size`, `metrics`, `resumed_from`, `run` (its folder);
-      what is not known is `None`
+      `workers`, `lanes`, `threads` (per lane), `batch_size`, `metrics`, `resumed_from`, `run` (its folder),
+      `saved_in` (where its checkpoints are); what is not known is `None`
     - `steps`, at most about ten a second: `steps` (a list of `[step, loss, learning rate]`, with steps
       counted over all epochs) and, for this epoch so far, `step`, `samples`, `seconds`, `waited` (for data)
       and `metrics`
+    - `scalars`: what callbacks have logged at steps: `values`, a list of `[step, name, value]`
+    - `image`: a picture of a callback: `name`, `step`, `width`, `height`, `channels`, its PNG file as `bytes`
+    - `graph`: the model, as `bytes` of a `GraphDef`
     - `validate`: `done` and `samples`
     - `epoch`: `record`, as `History` keeps it
     - `checkpoint`: `name` and `path`

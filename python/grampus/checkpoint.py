@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from grampus._figures import better_way
-
-if TYPE_CHECKING:
-    from grampus.triggers import Trigger
+from grampus.triggers import Trigger
 
 
 class Checkpoint:
@@ -17,11 +14,11 @@ class Checkpoint:
     Args:
         path: a folder or `s3://bucket/prefix`; by default the Estimator's `model_dir`. Each checkpoint is a
             folder in it, such as `step-00000120`.
-        every: a trigger; by default each epoch. The end of a run is saved in any case.
+        every: a trigger, or "EveryEpoch", which is the default. The end of a run is saved in any case.
         keep: how many of the newest stay; by default all.
         best: name of a value in the epochs' records; the checkpoint with the best one stays too.
         mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` takes less for names with
-            loss, error, mae or mse in them.
+            loss, error, mae, mse, msle, mspe, mape or mdape in them.
         on_error: what a checkpoint that cannot be written does, for example on a full disk: `"warn"` lets the
             run go on and try again the next time, `"raise"` ends it. The first one always ends it.
         on_driver_loss: when the driver is killed, let the workers finish their step, save the run and end,
@@ -36,7 +33,7 @@ class Checkpoint:
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        every: Trigger | None = None,
+        every: Trigger | str | None = None,
         keep: int | None = None,
         best: str | None = None,
         mode: str = "auto",
@@ -52,7 +49,7 @@ class Checkpoint:
         if not isinstance(on_driver_loss, bool):
             raise TypeError(f"on_driver_loss of Checkpoint must be True or False, it is {on_driver_loss!r}")
         self.path = None if path is None else os.fspath(path)
-        self.every = every
+        self.every = None if every is None else Trigger.of(every)
         self.keep = keep
         self.best = best
         self.on_error = on_error

@@ -9,10 +9,9 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grampus import _native, frames, session
+from grampus import frames
 from grampus._figures import count
 from grampus._params import Params
-from grampus._preload import WORTH, with_companions
 from grampus._training import answering, recovery, saved, worker, written
 from grampus._training import audit as ledger
 from grampus._training.claim import claimed
@@ -21,10 +20,12 @@ from grampus._training.job import Clipping, Fit, Layout, Pass, Saving, Spec, Wri
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
+    check_info,
     check_least,
     check_policy,
     check_seconds,
     check_seed,
+    check_settings,
     check_size,
     ends,
     parted,
@@ -32,18 +33,19 @@ from grampus._training.options import (
     saving,
 )
 from grampus._training.oversight import Crew, Oversight
+from grampus._training.placement import Placement
 from grampus._training.recovery import Losses, allowed
 from grampus._training.show import Show, hear
 from grampus._training.weights import START, Weights
 from grampus._wish import Wish
 from grampus.history import History
+from grampus.operators import overrides
 from grampus.shards import feeding
 from grampus.shards.batches import Rows
 from grampus.shards.blocks import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from grampus.callbacks import Logger
     from grampus.cluster import Cluster
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from grampus.triggers import Trigger
 
 
-class Estimator(Weights, Params):
+class Estimator(Placement, Weights, Params):
     """A single-node model on many workers. Make one with `Estimator.from_torch`.
 
     The driver keeps the weights between calls; workers stay warm.
@@ -89,8 +91,13 @@ class Estimator(Weights, Params):
         seed: int | None = None,
         lanes: int | None = None,
         threads_per_lane: int | None = None,
-        scheduler_step_freq: str = "epoch",
+        scheduler_step_freq: str | None = "epoch",
         loss_weight: Callable[[Any], float] | None = None,
+        training_operator_cls: Any = None,
+        initialization_hook: Callable[[], None] | None = None,
+        workers_per_node: int | None = None,
+        precision: str | None = None,
+        device: str | None = None,
     ) -> None:
         """See `Estimator.from_torch`."""
         self._params: dict[str, Any] = {
@@ -102,6 +109,7 @@ class Estimator(Weights, Params):
         self._state: dict[str, Any] | None = None
         self._at = dict(START)
         self._started: Cluster | None = None
+        self._id = secrets.token_hex(8)
 
     @classmethod
     def from_torch(
@@ -119,14 +127,20 @@ class Estimator(Weights, Params):
         seed: int | None = None,
         lanes: int | None = None,
         threads_per_lane: int | None = None,
-        scheduler_step_freq: str = "epoch",
+        scheduler_step_freq: str | None = "epoch",
         loss_weight: Callable[[Any], float] | None = None,
+        training_operator_cls: Any = None,
+        initialization_hook: Callable[[], None] | None = None,
+        workers_per_node: int | None = None,
+        precision: str | None = None,
+        device: str | None = None,
     ) -> Estimator:
         """An Estimator of a PyTorch model.
 
         Args:
-            model: a module, its class, or a function `f(config)` that returns one. Functions and classes are
-                called on every worker, seeded alike; all begin with the weights of the first.
+            model: a module, its class, or a function `f(config)` that returns one, or several for an
+                operator. Functions and classes are called on every worker, seeded alike; all begin with the
+                weights of the first.
             optimizer: a torch optimizer of that module, a function `f(model, config)`, or a class or a name
                 such as "adam", whose settings (`lr`, …) are taken from `config`; or one of `gp.optim`, which
                 divides what it remembers among the workers.
@@ -146,12 +160,41 @@ class Estimator(Weights, Params):
             lanes: into how many parts each batch is cut; by default the number of workers. Keep it when the
                 number of workers changes, and the weights stay the same to the bit.
             threads_per_lane: by default the cores of a host shared among the lanes on it.
-            scheduler_step_freq: when the scheduler steps: each "epoch", or each "batch".
+            scheduler_step_freq: when the scheduler steps: each "epoch", each "batch", or "manual", when
+                `update_schedulers` is called.
             loss_weight: a function of a batch that says what it counts for, where the loss is not a mean over
                 rows: for example the sum of class weights, or the number of tokens.
+            training_operator_cls: a `gp.TrainingOperator`: what is done with a batch, by code of your own.
+            initialization_hook: a function that every worker calls once, before anything else.
+            workers_per_node: how many workers on each host, instead of `workers`.
+            precision: "bf16" or "fp16": forward in half precision, weights and optimizer in their own.
+            device: "cpu" or "cuda"; by default the worker's GPU where there is one.
         """
         given = {name: value for name, value in locals().items() if name != "cls"}
         return cls(framework="torch", **given)
+
+    @classmethod
+    def from_lightning(
+        cls,
+        *,
+        model: Any,
+        config: dict[str, Any] | None = None,
+        workers: int | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        lanes: int | None = None,
+        threads_per_lane: int | None = None,
+        precision: str | None = None,
+        device: str | None = None,
+    ) -> Estimator:
+        """An Estimator of a LightningModule, or of its class or a function `f(config)` that returns one.
+
+        Optimizer and schedulers are those of `configure_optimizers`; `training_step`, `validation_step` and
+        `predict_step` get batches as they are, and what they log goes into the records. The rest is as for
+        `from_torch`.
+        """
+        given = {name: value for name, value in locals().items() if name != "cls"}
+        return cls(framework="lightning", **given)
 
     @classmethod
     def from_native(
@@ -220,7 +263,10 @@ class Estimator(Weights, Params):
         step_timeout: float = 1800.0,
         slow_worker: str = "warn",
         order_by: str | Sequence[str] | None = None,
-    ) -> History:
+        info: dict[str, Any] | None = None,
+        profile: bool = False,
+        reduce_results: bool = True,
+    ) -> Any:
         """Train, and return the history: one record an epoch.
 
         Workers that are lost are replaced, and the weights become what they would have been without the loss.
@@ -244,12 +290,18 @@ class Estimator(Weights, Params):
             step_timeout: seconds without a finished step after which a run ends with a report of all stacks.
             slow_worker: what becomes of one: "warn" names it, "shed" gives lanes away, "evict" replaces it.
             order_by: columns that give the rows of a DataFrame an order, and so each run the same batches.
+            info: a dict that operators get with every epoch and batch.
+            profile: measure parts of the work: a dict `profile` in each record, in seconds.
+            reduce_results: with `False` return a list for each epoch instead, of a dict for each worker.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
         where = saving(asked, self._params["model_dir"], self._params["backend"])
         settings: dict[str, Any] = {"id": secrets.token_hex(8), **ends(epochs, max_steps)}
         settings |= {"callbacks": beside, "stop_on_nan": stop_on_nan, "saving": where}
         settings["step_timeout"] = check_seconds(step_timeout, "step_timeout")
+        settings |= {"info": check_info(info), "profile": bool(profile), "apart": not reduce_results}
+        if audit and overrides(self._params["training_operator_cls"], "train_epoch"):
+            raise ValueError("audit=True does not see the rows of a train_epoch of your own: use train_batch")
         losses = allowed(max_failures, max_preemptions)
         with claimed([self._params["model_dir"], None if where is None else where.url]):
             found = self._resumed(resume, where)
@@ -259,7 +311,8 @@ class Estimator(Weights, Params):
                 settings |= {"data": read.data(data), "validation": read.data_also(validation_data)}
                 job = Fit(self._spec(), layout, **settings, **self._beginning(found))
                 history = self._trained(job, loggers, losses, audit, min_workers, slow_worker)
-                history.copied_bytes = read.copied_bytes
+                if isinstance(history, History):
+                    history.copied_bytes = read.copied_bytes
                 return history
 
     def _reading(
@@ -269,9 +322,12 @@ class Estimator(Weights, Params):
 
     def _trained(
         self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, least: Any, policy: Any
-    ) -> History:
+    ) -> Any:
         workers, backend = self._params["workers"], self._params["backend"]
         least = check_least(least, job.layout.lanes if workers is None else workers, backend)
+        if overrides(self._params["training_operator_cls"], "train_batch", "train_epoch"):
+            # Steps of an operator take all workers.
+            least = None
         policy = check_policy(policy, backend)
         # Last: what was asked for wrongly leaves no folder behind.
         folder = job.run = run_folder(self._params["model_dir"])
@@ -281,7 +337,10 @@ class Estimator(Weights, Params):
             crew = Crew(cluster, least, self._most(cluster, job.layout))
             oversight = Oversight(crew, show, job, policy, attempts)
             answers = recovery.train(job, oversight.call, losses, self._from_checkpoint)
-            return self._took(answers, job.callbacks)
+            history = self._took(answers, job.callbacks)
+            if not job.apart:
+                return history
+            return [list(epoch) for epoch in zip(*(answer["own"] for answer in answers), strict=True)]
 
     def _resumed(self, resume: bool | str, where: Saving | None) -> saved.Saved | None:
         """The checkpoint from which to go on; a new run gets a place of its own."""
@@ -293,13 +352,6 @@ class Estimator(Weights, Params):
         if found is not None:
             self._adopted(found)
         return found
-
-    def _most(self, cluster: Cluster, layout: Layout) -> int:
-        """For how many workers there is something to do; of an elastic call, also if they are not there."""
-        asked: int | None = self._params["workers"]
-        if asked is None:
-            asked = layout.lanes if self._params["backend"] == "grampus" else cluster.workers
-        return min(asked, layout.lanes)
 
     def _from_checkpoint(self, job: Fit) -> Fit | None:
         """The job as it goes on from the newest checkpoint of its own, if it has written one."""
@@ -337,9 +389,18 @@ class Estimator(Weights, Params):
         batch_size: int | None = DEFAULT_BATCH_SIZE,
         feature_cols: Columns | None = None,
         label_cols: Columns | None = None,
+        num_steps: int | None = None,
+        info: dict[str, Any] | None = None,
+        profile: bool = False,
     ) -> dict[str, Any]:
-        """Loss and metrics over all rows, each counted once, with their number as `num_samples`."""
-        answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols)
+        """Loss and metrics over all rows, each counted once, with their number as `num_samples`.
+
+        With an operator that validates, what it says. `num_steps` is how many batches are looked at, `info`
+        goes to operators, and `profile` adds a dict of how long parts of the work took, in seconds.
+        """
+        steps = None if num_steps is None else check_size(num_steps, "num_steps")
+        more = {"num_steps": steps, "info": check_info(info), "profile": bool(profile)}
+        answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols, more)
         found: dict[str, Any] = answers[0]
         return found
 
@@ -410,35 +471,29 @@ class Estimator(Weights, Params):
         batch_size: int | None,
         feature_cols: Columns | None,
         label_cols: Columns | None,
+        more: dict[str, Any] | None = None,
     ) -> list[Any]:
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
         ranks = self._most(cluster, layout)
         least = 1 if self._params["backend"] == "grampus" else None
         with self._reading(None, batch_size, feature_cols, label_cols) as read:
-            job = Pass(self._spec(), layout, self._state, read.data(data))
+            job = Pass(self._spec(), layout, self._state, read.data(data), **(more or {}))
             with cluster.held():
                 return recovery.repeated(
                     lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal
                 )
 
-    # Workers
+    def update_schedulers(self, metric: float | None = None) -> None:
+        """Let the schedulers take a step, with `scheduler_step_freq="manual"`; plateaus get the metric."""
+        if self._params["scheduler"] is None:
+            raise ValueError("there is no scheduler to update: pass scheduler= to from_torch")
+        cluster, workers = self._cluster()
+        layout = replace(self._laid_out(cluster, workers), lanes=1)
+        job = (self._spec(), layout, self._state, metric)
+        [self._state] = cluster._call(worker.update_schedulers, job, {}, 1, hear, Wish(), 1)
 
-    def shutdown(self) -> None:
-        """End the workers that this Estimator started; those of `grampus.init` stay."""
-        if self._started is not None and session._session.own() is self._started:
-            session.stop()
-        self._started = None
-
-    def __enter__(self) -> Estimator:
-        """Return the Estimator itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
-        """Shut it down."""
-        self.shutdown()
+    update_scheduler = update_schedulers
 
     def __repr__(self) -> str:
         """Name the model."""
@@ -447,20 +502,6 @@ class Estimator(Weights, Params):
         done = f", {count(self._at['epoch'], 'epoch')} trained" if self._at["step"] else ""
         return f"<grampus.Estimator of {name} ({self._params['framework']}){done}>"
 
-    def _cluster(self) -> tuple[Cluster, int]:
-        asked = self._params["workers"]
-        cluster = session._session.own()
-        if cluster is None or not cluster.is_running():
-            heavy = [self._params["framework"]] if self._params["framework"] in WORTH else []
-            cluster = session.init(asked, preload=with_companions(["numpy", *heavy]))
-            self._started = cluster
-        if asked is not None and asked > cluster.workers:
-            raise ValueError(
-                f"workers={asked} were asked for, the cluster has {cluster.workers}: call "
-                f"`resize({asked})` of the cluster"
-            )
-        return cluster, cluster.workers if asked is None else asked
-
     def _framework(self) -> Any:
         return importlib.import_module(f"grampus.frameworks.{self._params['framework']}")
 
@@ -468,57 +509,23 @@ class Estimator(Weights, Params):
         seed = self._params["seed"]
         return 0 if seed is None else int(seed)
 
-    def _laid_out(self, cluster: Cluster, workers: int) -> Layout:
-        if self._layout is None:
-            lanes = self._params["lanes"]
-            lanes = workers if lanes is None else lanes
-            threads = self._params["threads_per_lane"]
-            if threads is None:
-                # Cores and lanes of a host, or of a worker where an engine counts its cores.
-                cores, homes = _native.host_cores(), cluster.hosts
-                if cluster.cores_per_worker is not None:
-                    cores, homes = cluster.cores_per_worker, workers
-                threads = _native.threads_per_lane(cores, -(-lanes // homes))
-            self._layout = Layout(lanes, self._seed(), threads)
-        backend = self._params["backend"]
-        if backend != "grampus" and self._layout.lanes != workers:
-            raise ValueError(
-                f"{backend=} needs as many lanes as workers, not {self._layout.lanes} lanes "
-                f"on {workers} workers: use backend='grampus', or lanes={workers}"
-            )
-        return self._layout
-
-    def _adopted(self, found: saved.Saved) -> None:
-        """Take the lanes, threads and seed of a saved run."""
-        told = found.meta["layout"]
-        for name in ("lanes", "threads_per_lane", "seed"):
-            asked, kept = self._params[name], told[name.removesuffix("_per_lane")]
-            if asked is not None and asked != kept:
-                raise ValueError(
-                    f"{name}={asked} was asked for and the run was saved with {name}={kept}: its weights "
-                    f"depend on it; leave {name} out to go on"
-                )
-        self._layout = Layout(told["lanes"], told["seed"], told["threads"])
-
     def _spec(self) -> Spec:
         params = self._params
         names = inspect.signature(Spec).parameters.keys() & params.keys()
         spec = Spec(**{name: params[name] for name in names})
         spec.config = dict(params["config"] or {})
         spec.clipping = self._clipping
+        spec.id = self._id
         return spec
 
     def _check(self) -> None:
         params = self._params
         check_backend(params["backend"])
-        for name in ("workers", "lanes", "threads_per_lane"):
+        for name in ("workers", "lanes", "threads_per_lane", "workers_per_node"):
             if params[name] is not None:
                 check_size(params[name], name)
         if params["seed"] is not None:
             check_seed(params["seed"])
-        if params["scheduler_step_freq"] not in ("batch", "epoch"):
-            raise ValueError(
-                f"scheduler_step_freq must be 'batch' or 'epoch', it is {params['scheduler_step_freq']!r}"
-            )
+        check_settings(params)
         if params["config"] is not None and not isinstance(params["config"], dict):
             raise TypeError(f"config must be a dict, it is a {type(params['config']).__name__}")

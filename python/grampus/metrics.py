@@ -18,14 +18,23 @@ functions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from grampus import _meters, _native
 
 __all__ = [
     "AUC",
     "MAE",
+    "MAPE",
+    "MDAPE",
+    "ME",
+    "MPE",
     "MSE",
+    "MSLE",
+    "MSPE",
+    "NDCG",
+    "R2",
+    "RMSE",
     "ROC",
     "Accuracy",
     "BinaryAccuracy",
@@ -33,7 +42,10 @@ __all__ = [
     "CategoricalAccuracy",
     "CategoricalCrossEntropy",
     "F1Score",
+    "HitRatio",
     "KLDivergence",
+    "MeanAveragePrecision",
+    "MeanAveragePrecisionObjectDetection",
     "Meter",
     "Metric",
     "Poisson",
@@ -42,14 +54,21 @@ __all__ = [
     "Recall",
     "SparseCategoricalAccuracy",
     "SparseCategoricalCrossEntropy",
+    "Top1Accuracy",
     "Top5Accuracy",
+    "TreeNNAccuracy",
     "meter",
     "named",
+    "sMAPE",
+    "sMDAPE",
 ]
 
 
 class Metric:
     """The base of the metrics of this module: a name and options; what was seen is in its states."""
+
+    # Whether it is measured while a model trains, on rows in any order.
+    in_training: ClassVar[bool] = True
 
     def __init__(self, **options: bool | int | float | str) -> None:
         self._options = options
@@ -100,6 +119,83 @@ class MSE(Metric):
         super().__init__()
 
 
+class RMSE(Metric):
+    """The root of the mean square of the distance of prediction and target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class ME(Metric):
+    """The mean of `t - p`: above 0 where predictions are too low."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class MPE(Metric):
+    """The mean of `(t - p) / t`, in percent; infinite or NaN where a target is 0 and was missed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class MAPE(Metric):
+    """The mean of `|t - p| / |t|`, in percent; infinite where a target is 0 and was missed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class MSPE(Metric):
+    """The mean of `((t - p) / t)²`, in percent; infinite where a target is 0 and was missed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class sMAPE(Metric):  # noqa: N801
+    """The mean of `|t - p| / (|t| + |p|)`, in percent, from 0 to 100.
+
+    Some write it with half of the sum below the line: that is twice this value.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class MDAPE(Metric):
+    """The median of `|t - p| / |t|`, in percent. Its state holds every different error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class sMDAPE(Metric):  # noqa: N801
+    """The median of `|t - p| / (|t| + |p|)`, in percent. Its state holds every different error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class MSLE(Metric):
+    """The mean of `(ln(1 + t) - ln(1 + p))²`; NaN where a number is below -1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class R2(Metric):
+    """The share of the variance of the targets that is explained: `1 - sum((t - p)²) / sum((t - mean(t))²)`.
+
+    It is taken over all elements together. Where targets do not vary, it is 1 if all are met and else 0; NaN
+    of less than two.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
 class Accuracy(Metric):
     """The share of right predictions.
 
@@ -110,6 +206,24 @@ class Accuracy(Metric):
 
     def __init__(self, zero_based_label: bool = True) -> None:
         super().__init__(zero_based_label=zero_based_label)
+
+
+class Top1Accuracy(Metric):
+    """`Accuracy` by another name."""
+
+    def __init__(self, zero_based_label: bool = True) -> None:
+        super().__init__(zero_based_label=zero_based_label)
+
+
+class TreeNNAccuracy(Metric):
+    """The share of trees whose root was predicted right: of each row, the first node alone counts.
+
+    Predictions are `[rows, nodes, classes]`, or of one score, which means the second of two classes from 0.5
+    on; targets are `[rows, nodes]`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 class SparseCategoricalAccuracy(Metric):
@@ -223,6 +337,64 @@ class PrecisionRecallCurve(Metric):
         super().__init__()
 
 
+class MeanAveragePrecision(Metric):
+    """The mean over classes of the area under the curve of precision and recall.
+
+    Predictions have a score for each of the `classes` along the last axis. For each class, rows are put in
+    order of its score, of which the highest `k` count, or all with -1. The area is that of VOC from 2010 on:
+    at each recall, the highest precision that goes with it or with more. Classes that no target has are left
+    out.
+    """
+
+    def __init__(self, k: int, classes: int) -> None:
+        super().__init__(k=k, classes=classes)
+
+
+class MeanAveragePrecisionObjectDetection(Metric):
+    """The mean over classes of the area under the curve of precision and recall of boxes around objects.
+
+    Predictions are `[rows, boxes, 6]`: class, score, x1, y1, x2, y2. Targets are `[rows, boxes, 5]`: class,
+    x1, y1, x2, y2. A class below 0 is no box: rows are filled with it.
+
+    Boxes are taken in order of their scores. One is right if, of the targets of its class in the row, that
+    which it covers best has an intersection over union of at least `iou` with it and was not found before.
+    `use_voc2007` reads precision at recalls of 0, 0.1, … 1 only, as was done for VOC at first. `skip_class`
+    is left out, and so are classes that no target has.
+    """
+
+    def __init__(
+        self, classes: int, iou: float = 0.5, use_voc2007: bool = False, skip_class: int = -1
+    ) -> None:
+        super().__init__(classes=classes, iou=iou, use_voc2007=use_voc2007, skip_class=skip_class)
+
+
+class HitRatio(Metric):
+    """The share of groups whose positive has one of the `k` highest scores.
+
+    A group is one positive, whose target is 1, and `neg_num` negatives, whose targets are 0. A row holds the
+    scores of a group, `[rows, 1 + neg_num]`, or the rows of a group stand one behind the other, and batches
+    are cut between groups. Of equal scores, those of negatives are higher. It is not measured while a model
+    trains, where rows are in another order.
+    """
+
+    in_training = False
+
+    def __init__(self, k: int = 10, neg_num: int = 100) -> None:
+        super().__init__(k=k, neg_num=neg_num)
+
+
+class NDCG(Metric):
+    """The mean over groups of `1 / log2(1 + place)` of the positive; 0 where `k` or more scores are higher.
+
+    Groups are those of `HitRatio`; places count from 1.
+    """
+
+    in_training = False
+
+    def __init__(self, k: int = 10, neg_num: int = 100) -> None:
+        super().__init__(k=k, neg_num=neg_num)
+
+
 _BY_NAME = {kind.__name__.lower(): kind for kind in Metric.__subclasses__()}
 
 
@@ -301,17 +473,24 @@ def _made(metric: Any) -> Iterator[tuple[str | None, Any]]:
     if isinstance(metric, str):
         if metric.lower() not in _BY_NAME:
             raise ValueError(f"there is no metric {metric!r}: choose one of {', '.join(sorted(_BY_NAME))}")
-        yield None, _BY_NAME[metric.lower()]()
+        yield None, _without_options(_BY_NAME[metric.lower()])
     elif isinstance(metric, type):
         if not issubclass(metric, Metric):
             raise TypeError(f"{metric.__name__} is a class and no metric: give an object of it")
-        yield None, metric()
+        yield None, _without_options(metric)
     elif _is_torchmetrics(metric) and not hasattr(metric, "_reductions"):
         yield from metric.items()
     elif isinstance(metric, Metric) or callable(metric):
         yield None, metric
     else:
         raise _no_metric(metric)
+
+
+def _without_options(kind: type[Metric]) -> Metric:
+    try:
+        return kind()
+    except TypeError as error:
+        raise TypeError(f"{kind.__name__} has no default for some options: give an object of it") from error
 
 
 def _name_of(metric: Any) -> str:

@@ -40,6 +40,19 @@ class Trigger:
 
     kind: ClassVar[str]
 
+    @staticmethod
+    def of(given: Trigger | str) -> Trigger:
+        """The trigger that is meant: the one that is given, or that of the name "EveryEpoch".
+
+        >>> Trigger.of("EveryEpoch")
+        EveryEpoch()
+        """
+        if isinstance(given, Trigger):
+            return given
+        if given == EveryEpoch.__name__:
+            return EveryEpoch()
+        raise TypeError(f'{given!r} is no trigger: pass one of grampus.triggers, or "EveryEpoch"')
+
     def _fields(self) -> dict[str, Any]:
         return {}
 
@@ -162,16 +175,13 @@ class MaxScore(_Bound):
 
 
 class _Several(Trigger):
-    def __init__(self, *triggers: Trigger) -> None:
+    def __init__(self, *triggers: Trigger | str) -> None:
         if not triggers:
             raise TypeError(f"{type(self).__name__} needs at least one trigger")
-        for trigger in triggers:
-            if not isinstance(trigger, Trigger):
-                raise TypeError(f"{type(self).__name__} takes triggers, {trigger!r} is none")
         # a & b & c is one list of three, whichever pair was written first.
         self.triggers: tuple[Trigger, ...] = tuple(
             part
-            for trigger in triggers
+            for trigger in map(Trigger.of, triggers)
             for part in (trigger.triggers if isinstance(trigger, type(self)) else (trigger,))
         )
 

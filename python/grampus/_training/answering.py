@@ -48,7 +48,15 @@ class Model(NamedTuple):
 
     def snapshot(self, wanted: Wanted) -> Snapshot:
         """What a process needs to answer: no optimizer, no loss."""
-        alone = Spec(self.spec.framework, self.spec.model, config=self.spec.config)
+        alone = Spec(
+            self.spec.framework,
+            self.spec.model,
+            config=self.spec.config,
+            training_operator_cls=self.spec.training_operator_cls,
+            precision=self.spec.precision,
+            # Tasks of an engine may be many on a host, and know nothing of each other.
+            device="cpu",
+        )
         weights = None if self.state is None else {"model": self.state["model"]}
         try:
             body = cloudpickle.dumps((alone, weights, self.seed, wanted, self.at_once or AT_ONCE))
@@ -70,7 +78,7 @@ class Answering:
         spec, weights, seed, self._wanted, self._at_once = loaded
         self._lanes = Lanes(_Alone(), range(1), 1, seed, threads)  # type: ignore[arg-type]
         self._spec = spec
-        self._model = self._framework.Model(spec, self._lanes, weights, training=False)
+        self._model = self._framework.model(spec, self._lanes, weights, training=False)
 
     def close(self) -> None:
         """Leave the process as it was."""

@@ -36,6 +36,14 @@ class Spec:
     backend: str = "grampus"
     loss_weight: Callable[[Any], float] | None = None
     clipping: Clipping | None = None
+    # Code of the user's own for a batch, and for the beginning of a worker.
+    training_operator_cls: Any = None
+    initialization_hook: Callable[[], None] | None = None
+    # Tells Estimators apart.
+    id: str = ""
+    # "bf16" or "fp16"; where to compute, if not on the worker's GPU.
+    precision: str | None = None
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,10 @@ class Fit:
     step_timeout: float = 1800.0
     # What slow workers do of what others do, by host and process.
     shares: dict[str, float] = field(default_factory=dict)
+    # Passed to operators; whether to measure parts of the work, and to keep the numbers of each worker.
+    info: dict[str, Any] = field(default_factory=dict)
+    profile: bool = False
+    apart: bool = False
 
 
 @dataclass
@@ -114,6 +126,10 @@ class Pass:
     layout: Layout
     state: Any
     data: Data
+    # How many batches at most; what operators are passed; whether to measure parts of the work.
+    num_steps: int | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    profile: bool = False
 
 
 @dataclass

@@ -55,7 +55,8 @@ def names(wanted: Any) -> list[str]:
 
 def trainable(wanted: Any) -> dict[str, Any]:
     """Metrics that can be measured while a model trains: our own, which keep little and travel as bytes."""
-    return {name: metric for name, metric in _named(wanted).items() if isinstance(metric, metrics.Metric)}
+    own = {name: metric for name, metric in _named(wanted).items() if isinstance(metric, metrics.Metric)}
+    return {name: metric for name, metric in own.items() if metric.in_training}
 
 
 def numbers(wanted: Any, by_lane: list[States]) -> dict[str, float]:

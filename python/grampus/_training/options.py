@@ -15,6 +15,7 @@ from grampus._training.job import Saving
 from grampus.callbacks import Callback, Logger, StopOnNaN
 from grampus.checkpoint import Checkpoint
 from grampus.cluster import _seconds
+from grampus.operators import TrainingOperator
 from grampus.triggers import EveryEpoch, Trigger
 
 _BACKENDS = ("grampus", "torch_distributed", "horovod")
@@ -86,6 +87,30 @@ def check_backend(backend: str) -> None:
         raise ValueError("backend='horovod' needs Horovod, which is not installed: use backend='grampus'")
 
 
+def check_settings(params: dict[str, Any]) -> None:
+    """Settings of a model that must be one of a few."""
+    freq, operator = params["scheduler_step_freq"], params["training_operator_cls"]
+    if freq not in ("batch", "epoch", "manual", None):
+        raise ValueError(f"scheduler_step_freq must be 'batch', 'epoch' or 'manual', it is {freq!r}")
+    if freq is None and params["scheduler"] is not None:
+        raise ValueError("a scheduler was passed, and scheduler_step_freq=None: say when it steps")
+    if operator is not None and not (isinstance(operator, type) and issubclass(operator, TrainingOperator)):
+        raise TypeError(f"training_operator_cls must be a class of gp.TrainingOperator, it is {operator!r}")
+    if params["initialization_hook"] is not None and not callable(params["initialization_hook"]):
+        raise TypeError(f"initialization_hook must be a function, it is {params['initialization_hook']!r}")
+    if params["precision"] not in (None, "bf16", "fp16"):
+        raise ValueError(f"precision must be 'bf16', 'fp16' or None, it is {params['precision']!r}")
+    if params["workers"] is not None and params["workers_per_node"] is not None:
+        raise ValueError("workers and workers_per_node were both passed: pass one of them")
+
+
+def check_info(info: Any) -> dict[str, Any]:
+    """What operators are passed."""
+    if info is not None and not isinstance(info, dict):
+        raise TypeError(f"info must be a dict, it is a {type(info).__name__}")
+    return dict(info or {})
+
+
 def ends(epochs: Any, max_steps: Any) -> dict[str, Any]:
     """How far to go: a number of `epochs`, or a trigger as JSON that is the `end`, and `max_steps`."""
     most = None if max_steps is None else check_size(max_steps, "max_steps")
@@ -127,10 +152,10 @@ def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None, backend: s
     """Where and when a run is saved."""
     if checkpoint is None:
         return None
-    if isinstance(checkpoint, str | os.PathLike):
-        checkpoint = Checkpoint(checkpoint)
-    elif isinstance(checkpoint, Trigger):
+    if isinstance(checkpoint, Trigger) or checkpoint == EveryEpoch.__name__:
         checkpoint = Checkpoint(every=checkpoint)
+    elif isinstance(checkpoint, str | os.PathLike):
+        checkpoint = Checkpoint(checkpoint)
     elif not isinstance(checkpoint, Checkpoint):
         raise TypeError(
             f"checkpoint is a {type(checkpoint).__name__}: pass a folder, a trigger or a Checkpoint"

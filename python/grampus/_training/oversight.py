@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grampus._training import pace, worker
 from grampus._training.hang import Watchdog
+from grampus._training.parcel import Parcels
 from grampus._wish import Wish
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Oversight:
         self._to_go: set[str] = set()
         self._evicted = 0
         self._wish: Wish | None = None
+        # Only the first worker sends any.
+        self._parcels = Parcels()
         # How many workers a call has, its first event says.
         self._paces: pace.Paces | None = None
 
@@ -69,7 +71,9 @@ class Oversight:
 
     def report(self, rank: int, body: bytes) -> None:
         """Take what a worker reports."""
-        event: dict[str, Any] = json.loads(body)
+        event = self._parcels.take(body)
+        if event is None:
+            return
         if event["kind"] == "whereabouts":
             self._watchdog.answer(rank, event)
             return

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grampus import _notice, _report
-from grampus._training import kept, metering, saved
+from grampus._training import kept, metering, parcel, saved
 from grampus._training.leaving import Yielded
 from grampus._training.pace import Stopwatch
+from grampus._training.picture import pictured
 from grampus._training.repeated import Repeated
 from grampus.errors import CollectiveError, FeedLost
+from grampus.operators import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +29,7 @@ _BLAMES_OTHERS = (CollectiveError, FeedLost, KeyboardInterrupt)
 
 
 class Run:
-    """What a callback sees of a run. It is there to be read; only `stop` and `log` do something."""
+    """What a callback sees of a run. It is there to be read; only `stop` and what logs do something."""
 
     def __init__(self, model: Any, config: dict[str, Any]) -> None:
         self.model = model.module
@@ -38,6 +41,9 @@ class Run:
         self.record: dict[str, float] | None = None
         self.reason: str | None = None
         self.logged: dict[str, float] = {}
+        # What the driver has not been told yet.
+        self._values: list[tuple[int, str, float]] = []
+        self._shown: list[tuple[dict[str, Any], bytes]] = []
 
     def stop(self, reason: str = "a callback asked for it") -> None:
         """End the run after this step or epoch."""
@@ -46,6 +52,28 @@ class Run:
     def log(self, name: str, value: float) -> None:
         """Add a value to the record of the epoch."""
         self.logged[name] = float(value)
+
+    def log_step(self, name: str, value: float) -> None:
+        """Add a point to a curve, at the present step."""
+        self._values.append((self.step, name, float(value)))
+
+    def image(self, name: str, array: Any) -> None:
+        """Show a picture, at the present step."""
+        png, width, height, channels = pictured(array)
+        size = {"width": width, "height": height, "channels": channels}
+        self._shown.append(({"kind": "image", "name": name, "step": self.step, **size}, png))
+
+    def graph(self, graph: bytes) -> None:
+        """Show the model."""
+        self._shown.append(({"kind": "graph"}, graph))
+
+    def tell(self) -> None:
+        """Tell the driver what was logged since the last time."""
+        if self._values:
+            _report.send(json.dumps({"kind": "scalars", "values": self._values}).encode())
+        for event, body in self._shown:
+            parcel.send(event, body)
+        self._values, self._shown = [], []
 
 
 class Watcher:
@@ -80,9 +108,24 @@ class Watcher:
         self._callbacks_now: bytes | None = None
         # The last epoch in which a loss was no number.
         self._odd_epoch: int | None = None
+        self._began = time.perf_counter()
         self._stopwatch = Stopwatch(len(model.lanes.mine), job.at["step"])
+        # What each epoch was on this worker alone, where that is asked for.
+        self.own_records: list[dict[str, Any]] = []
+        model.info = {**job.info, "num_epochs": job.epochs, "scheduler_step": job.spec.scheduler_step_freq}
+        self._lags(model)
         # Asked for once, by every worker: a sampler may keep a state.
         self._samples = feed.samples(0)
+
+    def _lags(self, model: Any) -> None:
+        """Let the host run ahead of a GPU, unless somebody looks at each loss or measures parts."""
+        job = self._job
+        if job.profile:
+            model.timers = Timers()
+        saves = "" if job.saving is None else job.saving.every or ""
+        looked_at = self._asks_at_steps or job.stop_on_nan or job.audit is not None or job.end is not None
+        if not looked_at and not job.profile and "loss" not in saves:
+            model.hurry()
 
     # What the loop calls
 
@@ -93,7 +136,7 @@ class Watcher:
         if job.saved is not None:
             self._go_on(job.saved)
         if at["step_in_epoch"]:
-            self._model.epoch_begins()
+            self._model.epoch_begins(at["epoch"], at["step_in_epoch"])
         self._run.epoch, self._run.step = at["epoch"], at["step"]
         if job.losses:
             self._tell(kind="recovered", epoch=at["epoch"], step=at["step"], workers=self._group.size)
@@ -112,10 +155,13 @@ class Watcher:
             resumed_from=job.resumed_from,
             metrics=metering.names(job.spec.metrics),
             run=job.run,
+            saved_in=None if job.saving is None else job.saving.url,
         )
         size, lanes = self._feed.batch_size, job.layout.lanes
         if self._leads and size < lanes:
             _report.note(f"batch_size={size} leaves some of the {lanes} lanes without rows: they wait")
+        if self._leads:
+            self._model.warn(job.saving is not None)
         self._call("on_run_begin")
         self._agreed()
 
@@ -146,6 +192,7 @@ class Watcher:
         """Tell the callbacks, and wait for what is being written."""
         self._run.reason, self._run.record = reason, None
         self._call("on_run_end")
+        self._run.tell()
         if self._store is not None:
             self._store.wait()
         self._tell(kind="end", reason=reason, step=at["step"])
@@ -194,8 +241,9 @@ class Watcher:
     def epoch_begins(self, epoch: int, step: int) -> None:
         """An epoch begins."""
         self._run.epoch, self._run.step, self._run.record = epoch, step, None
-        self._model.epoch_begins()
+        self._model.epoch_begins(epoch)
         self._fresh_meters()
+        self._began = time.perf_counter()
         self._call("on_epoch_begin")
         self._agreed()
 
@@ -204,12 +252,13 @@ class Watcher:
         if self._begins_steps:
             self._call("on_step_begin")
 
-    def step_ends(self, epoch: int, step_in_epoch: int, step: int, loss: float) -> str | None:
+    def step_ends(self, epoch: int, step_in_epoch: int, step: int, loss: float | None) -> str | None:
         """A step is done; callbacks may end the run."""
-        if self._model.odd_losses or loss - loss != 0.0:
-            self._odd_loss(epoch, step_in_epoch, loss)
+        if self._model.odd_losses or (loss is not None and loss - loss != 0.0):
+            self._odd_loss(epoch, step_in_epoch, 0.0 if loss is None else loss)
         run = self._run
-        run.epoch, run.step, run.loss = epoch, step, loss
+        run.epoch, run.step = epoch, step
+        run.loss = run.loss if loss is None else loss
         if self._asks_at_steps:
             self._call("on_step_end")
             return self._agreed()[1]
@@ -222,14 +271,19 @@ class Watcher:
 
     def validate(self, epoch: int) -> list[tuple[str, float]]:
         """Measure on the validation data; the values that go into the epoch's record."""
-        found = list(self._trained_metrics().items())
+        if self._model.timers is not None:
+            self._model.timers.add("train_epoch", time.perf_counter() - self._began)
+        found = list((self._trained_metrics() | self._model.said()).items())
         if self._validation is not None:
             from grampus._training.worker import judged
 
             self._tell(kind="validate", epoch=epoch, done=0, samples=self._validation.samples(0))
+            began = time.perf_counter()
             values = judged(self._model, self._validation)
+            if self._model.timers is not None:
+                self._model.timers.add("validation", time.perf_counter() - began)
             numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
-            found += [(f"val_{name}", float(value)) for name, value in numbers.items()]
+            found += [(f"val_{name.removeprefix('val_')}", float(value)) for name, value in numbers.items()]
         found.append(("learning_rate", self._model.learning_rate))
         return found
 
@@ -248,12 +302,33 @@ class Watcher:
         # From here on nothing can fail for another worker: the end of an epoch is done as a whole.
         record.update(logged)
         self._model.epoch_ends(record)
+        self._add_profile(record)
+        if self._job.apart:
+            self.own_records.append(self._own(record))
         self.records.append(record)
+        self._run.tell()
         self._tell(kind="epoch", epoch=epoch - 1, record=record)
         return reason
 
+    def _add_profile(self, record: dict[str, Any]) -> None:
+        """How long parts of the work took, where that is asked for."""
+        timers = self._model.timers
+        if timers is not None:
+            from grampus._training.worker import shared_means
+
+            record["profile"] = shared_means(timers, self._group)
+            timers.reset()
+
+    def _own(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The epoch as this worker has seen it."""
+        own = self._model.own
+        measured = metering.numbers(self._metrics, list(self._meter_states().values()))
+        return {"epoch": record["epoch"], **own.values(), **measured, "samples": own.rows}
+
     def save(self, at: str, why: str) -> None:
         """Write a checkpoint, in the background."""
+        # Whoever goes on from here will not tell of it again.
+        self._run.tell()
         # Peers of the group have proved the key of the job.
         told = self._group._native.gather_bytes(pickle.dumps(self._meter_states()))
         # Parts of the state may be with those who do not save.
@@ -309,6 +384,8 @@ class Watcher:
             waited=position["waited"],
             metrics=metering.numbers(self._metrics, list(self._meter_states().values())),
         )
+        # After the steps: with them TensorBoard begins.
+        self._run.tell()
 
     # What it is made of
 
@@ -355,7 +432,7 @@ class Watcher:
                 _report.note(text)
         if odd:
             self._odd_epoch = epoch
-        if not odd and self._job.stop_on_nan and self._group.size == 1:
+        if not odd and self._job.stop_on_nan and self._group.size == 1 and loss - loss != 0.0:
             raise FloatingPointError(f"the loss is {loss} {where}")
 
     def _fresh_meters(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native
@@ -25,6 +26,23 @@ START: dict[str, Any] = {
     "seconds": 0.0,
     "waited": 0.0,
 }
+
+# Folders of others, and files of weights alone.
+_FORMATS = (None, "dcp", "pretrained")
+_FILES = (".safetensors", ".pt", ".pth")
+
+
+def _holds_weights(place: str) -> bool:
+    """Whether a place holds weights alone, and is no checkpoint of a run."""
+    folder = Path(place)
+    if not folder.is_dir():
+        # Files of Lightning are on this machine; a store may be called anything.
+        return place.endswith(_FILES) or (place.endswith(".ckpt") and "://" not in place)
+    # A checkpoint of a run has a file of that name too.
+    if (folder / "manifest.json").exists():
+        return False
+    names = (".metadata", "model.safetensors", "model.safetensors.index.json")
+    return any((folder / name).exists() for name in names)
 
 
 class Weights:
@@ -60,13 +78,28 @@ class Weights:
         """A hash of the weights: equal exactly where all of their bits are."""
         return str(self._framework().digest(self.get_model()))
 
-    def save(self, path: str | os.PathLike[str]) -> str:
-        """Save the weights to a `.safetensors` or `.pt` file, or all that training needs to a folder.
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        format: str | None = None,  # noqa: A002 - what others call it
+        example: Any = None,
+    ) -> str:
+        """Save the weights in a format that others read, or all that training needs to a folder.
 
         Return the path. A folder may also be `s3://…`; it is what `fit(checkpoint=…)` writes.
+
+        Args:
+            path: a file that ends in `.safetensors`, `.pt`, `.pth` or `.onnx`, or a folder.
+            format: of the folder: "dcp" for torch's Distributed Checkpoint, "pretrained" for what
+                `from_pretrained` of Hugging Face's libraries reads; `None` for a checkpoint of Grampus.
+            example: some rows as the model takes them, for `.onnx`: a tensor, or a tuple or dict of tensors.
         """
         place = os.fspath(path)
-        if place.endswith((".safetensors", ".pt", ".pth")):
+        if format not in _FORMATS:
+            raise ValueError(f"format must be one of {', '.join(map(repr, _FORMATS))}, it is {format!r}")
+        if format is not None or place.endswith(".onnx"):
+            self._framework().save_as(self.get_model(), place, format, example)
+        elif place.endswith(_FILES):
             self._framework().save_weights(self.get_model(), place)
         elif self._state is None:
             raise ValueError(
@@ -80,11 +113,15 @@ class Weights:
         return place
 
     def load(self, path: str | os.PathLike[str]) -> Self:
-        """Load what `save` or `fit(checkpoint=…)` wrote, or any `.pt` or `.safetensors` file of weights."""
+        """Load what `save` or `fit(checkpoint=…)` wrote, or weights of others, by what is there.
+
+        That is: files of weights (`.safetensors`, `.pt`, `.pth`), `.ckpt` files of Lightning, folders of
+        Hugging Face's `save_pretrained` and of torch's Distributed Checkpoint. Reading runs no code.
+        """
         place = os.fspath(path)
         framework = self._framework()
-        if place.endswith((".safetensors", ".pt", ".pth")):
-            state = framework.weights_of(place)
+        if _holds_weights(place):
+            state = framework.weights_of(place, lambda: framework.made(self._spec(), None, self._seed()))
         else:
             found = saved.read(saved.located(place))
             state, self._at = found.state, {**START, **found.meta.get("at", {})}

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pickle
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,13 +19,20 @@ from grampus._training.claim import shared
 from grampus._training.cleanup import closing
 from grampus._training.lanes import Lanes
 from grampus._training.leaving import hearing, outliving
+from grampus._training.means import Means
 from grampus._training.watcher import Watcher
+from grampus._training.whole import WholeEpochs
+from grampus.operators import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grampus._training.job import Fit, Layout, Pass, Spec
     from grampus.collective import Group
+
+
+# Estimators whose hook this process has called.
+_initialized: set[str] = set()
 
 
 def fit(job: Fit) -> dict[str, Any]:
@@ -36,12 +44,14 @@ def fit(job: Fit) -> dict[str, Any]:
         job = kept.gone_on(job, lanes.group)
     with (
         closing(_model(framework, job, lanes)) as model,
-        closing(framework.feed(job.data, lanes, job.spec, training=True)) as feed,
+        closing(framework.feed(job.data, lanes, job.spec, training=True, model=model)) as feed,
     ):
+        if model.owns_epoch:
+            feed = WholeEpochs(feed, lanes)
         model.step = job.at["step"]
         validation = None
         if job.validation is not None:
-            validation = framework.feed(job.validation, lanes, job.spec, training=False)
+            validation = framework.feed(job.validation, lanes, job.spec, training=False, model=model)
         saves = job.saving if job.saving is not None and job.saving.on_driver_loss else None
         settings = {
             "seed": job.layout.seed,
@@ -75,12 +85,14 @@ def fit(job: Fit) -> dict[str, Any]:
             answer["state"] = state
             answer |= {"at": ended, "reason": reason, "records": records}
             answer["callbacks"] = [vars(callback) for callback in job.callbacks]
+        if job.apart:
+            answer["own"] = looks_on.own_records
         return answer
 
 
 def _model(framework: Any, job: Fit, lanes: Lanes) -> Any:
     try:
-        return framework.Model(job.spec, lanes, job.state, training=True)
+        return framework.model(job.spec, lanes, job.state, training=True)
     except ValueError as error:
         if job.resumed_from is not None:
             _exception.note(error, f"grampus: the run was to go on from {job.resumed_from}")
@@ -105,14 +117,20 @@ def begin(
     if not goes_on:
         kept.let_go()
     framework = importlib.import_module(f"grampus.frameworks.{spec.framework}")
+    if spec.initialization_hook is not None and spec.id not in _initialized:
+        _initialized.add(spec.id)
+        spec.initialization_hook()
     group = collective.world() if group is None else group
     return Lanes.of(group, layout.lanes, layout.seed, layout.threads, shares), framework
 
 
-def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, int, float, Any]]:
-    """All parts of this worker's lanes, from the first row to the last, each with the number of its batch."""
+def parts(feed: Any, model: Any, num_steps: int | None = None) -> Iterator[tuple[int, int, int, float, Any]]:
+    """All parts of this worker's lanes, from the first row to the last, each with the number of its batch.
+
+    With `num_steps`, those of so many batches.
+    """
     feed.open(0, 0)
-    for number in itertools.count():
+    for number in itertools.count() if num_steps is None else range(num_steps):
         answer = feed.next()
         if answer is None:
             return
@@ -127,9 +145,38 @@ def parts(feed: Any, model: Any) -> Iterator[tuple[int, int, int, float, Any]]:
 def evaluate(job: Pass) -> dict[str, Any]:
     """Loss and metrics over all rows."""
     lanes, framework = begin(job.spec, job.layout)
-    with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
-        feed = framework.feed(job.data, lanes, job.spec, training=False)
-        return judged(model, feed)
+    with closing(framework.model(job.spec, lanes, job.state, training=False)) as model:
+        model.info = job.info
+        model.timers = Timers() if job.profile else None
+        feed = framework.feed(job.data, lanes, job.spec, training=False, model=model)
+        began = time.perf_counter()
+        found = judged(model, feed, job.num_steps)
+        if model.timers is not None:
+            model.timers.add("validation", time.perf_counter() - began)
+            found["profile"] = shared_means(model.timers, lanes.group)
+        return found
+
+
+def shared_means(timers: Timers, group: Group) -> dict[str, float]:
+    """How long parts of the work take, as a mean over all workers."""
+    # Peers of the group have proved the key of the job.
+    told = [pickle.loads(each) for each in group._native.gather_bytes(pickle.dumps(timers.means()))]
+    names = dict.fromkeys(name for each in told for name in each)
+    found = {}
+    for name in names:
+        known = [each[name] for each in told if name in each]
+        found[name] = sum(known) / len(known)
+    return found
+
+
+def update_schedulers(spec: Spec, layout: Layout, state: Any, metric: float | None) -> dict[str, Any]:
+    """The state of a run after a step of its schedulers."""
+    lanes, framework = begin(spec, layout)
+    with closing(framework.model(spec, lanes, state, training=True)) as model:
+        for scheduler in model.schedulers:
+            scheduler.step() if metric is None else scheduler.step(metric)
+        found: dict[str, Any] = framework.take(model)
+        return found
 
 
 @dataclass
@@ -141,14 +188,16 @@ class _Sums:
     rows: int = 0
 
 
-def judged(model: Any, feed: Any) -> dict[str, Any]:
+def judged(model: Any, feed: Any, num_steps: int | None = None) -> dict[str, Any]:
     """Loss and metrics over all rows that a feed gives: the same on every worker."""
+    if model.judges:
+        return _judged_by_operator(model, feed, num_steps)
     lanes = model.lanes
     meters = {lane: metering.meters(model.spec.metrics) for lane in lanes.mine}
     sums = {lane: _Sums() for lane in lanes.mine}
     weigh = model.spec.loss_weight
     with closing(feed), model.evaluating():
-        for _, lane, rows, _, batch in parts(feed, model):
+        for _, lane, rows, _, batch in parts(feed, model, num_steps):
             loss = model.evaluate(lane, batch, meters[lane])
             _native.advance()
             weight = rows if weigh is None else float(weigh(batch.values))
@@ -175,11 +224,25 @@ def judged(model: Any, feed: Any) -> dict[str, Any]:
     return answer
 
 
+def _judged_by_operator(model: Any, feed: Any, num_steps: int | None) -> dict[str, Any]:
+    """What an operator says about all rows."""
+    with closing(feed), model.evaluating():
+        found = parts(feed, model, num_steps)
+        if not model.judge_all(part[4] for part in found):
+            for _, lane, _, _, batch in found:
+                model.evaluate(lane, batch, {})
+                _native.advance()
+    # Peers of the group have proved the key of the job.
+    told = model.lanes.group._native.gather_bytes(pickle.dumps(model.judgement))
+    whole = Means.merged(pickle.loads(each) for each in told)
+    return {**whole.values(), "num_samples": whole.rows}
+
+
 def predict(job: Pass) -> list[tuple[int, int, Any]]:
     """The outputs of this worker's lanes, with the batch and the lane of each, which order them."""
     lanes, framework = begin(job.spec, job.layout)
-    with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model:
-        feed = framework.feed(job.data, lanes, job.spec, training=False)
+    with closing(framework.model(job.spec, lanes, job.state, training=False)) as model:
+        feed = framework.feed(job.data, lanes, job.spec, training=False, model=model)
         with closing(feed), model.evaluating():
             return [
                 (number, lane, model.predict(lane, batch)) for number, lane, _, _, batch in parts(feed, model)

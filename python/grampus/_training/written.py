@@ -37,7 +37,7 @@ def predict(job: Written) -> None:
     lanes, framework = begin(job.spec, job.layout)
     # A block is read by one worker, whose lanes have no part in it.
     alone = replace(lanes, mine=range(1), total=1)
-    with closing(framework.Model(job.spec, lanes, job.state, training=False)) as model, model.evaluating():
+    with closing(framework.model(job.spec, lanes, job.state, training=False)) as model, model.evaluating():
         for number in job.left[lanes.group.rank :: lanes.group.size]:
             block = job.blocks.blocks[number]
             try:

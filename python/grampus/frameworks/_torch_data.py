@@ -14,6 +14,7 @@ from grampus._training.creator import seed_all
 from grampus._training.feed import Ask, Places
 from grampus._training.saved import Packed
 from grampus._training.trees import leaves, mapped
+from grampus.frameworks._torch_devices import resident
 from grampus.frameworks._torch_memory import packed, unpacked
 
 if TYPE_CHECKING:
@@ -56,8 +57,10 @@ def tensor(array: Any, place: str) -> Any:
 class Arrays:
     """A tree of arrays whose first axis counts rows."""
 
-    def __init__(self, tree: Tree, shuffled: bool, bad: Sequence[int] = ()) -> None:
-        """All arrays must have equally many rows; `bad` ones are left out."""
+    def __init__(
+        self, tree: Tree, shuffled: bool, bad: Sequence[int] = (), device: torch.device | None = None
+    ) -> None:
+        """All arrays must have equally many rows; `bad` ones are left out. The model is on a `device`."""
         places = iter([place for place, _ in placed(tree)])
         self._tree = mapped(lambda leaf: tensor(leaf, next(places)), tree)
         counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self._tree)}
@@ -69,6 +72,8 @@ class Arrays:
             )
         self._places = Places(counts.pop(), shuffled, counted=size_of if bad else None)
         self._bad = torch.tensor(bad, dtype=torch.int64)
+        if device is not None:
+            self._tree = resident(self._tree, device)
 
     def places(self, epoch: int) -> Places:  # noqa: ARG002 - a table is asked for each epoch
         """All rows, each epoch."""
@@ -86,7 +91,13 @@ class Arrays:
                 continue
             else:
                 index = _index(rows)
-            yield mapped(lambda leaf: leaf.index_select(0, index), self._tree)  # noqa: B023
+            yield mapped(lambda leaf: _chosen(leaf, index), self._tree)  # noqa: B023
+
+
+def _chosen(leaf: Any, index: Any) -> Any:
+    if leaf.is_cuda:
+        index = index.pin_memory().to(leaf.device, non_blocking=True)
+    return leaf.index_select(0, index)
 
 
 def _index(rows: Any) -> Any:

@@ -279,10 +279,10 @@ def held(model: Any) -> dict[str, Any]:
     """What this worker has of a run whose memory is divided: its parts, and what is no part of them."""
     optimizer = model.optimizer
     divided = {id(p) for p in optimizer.param_groups[0]["params"]}
-    rest = model.module.state_dict(keep_vars=True)
+    rest = _torch_state.uncompiled(model.module).state_dict(keep_vars=True)
     groups = torch.optim.Optimizer.state_dict(optimizer)
     return {
-        **_torch_state.described(model, groups),
+        **_torch_state.described(model, [groups]),
         "model": {name: packed(value) for name, value in rest.items() if id(value) not in divided},
         "parts": [optimizer.held()],
     }
@@ -292,4 +292,5 @@ def heal(model: Any, state: dict[str, Any]) -> None:
     """Put together what all workers have that are left."""
     model.optimizer.heal(state["parts"])
     rest = {name: unpacked(value) for name, value in state["model"].items()}
-    _torch_state.load_weights(model.module, {**model.module.state_dict(), **rest})
+    module = _torch_state.uncompiled(model.module)
+    _torch_state.load_weights(module, {**module.state_dict(), **rest})

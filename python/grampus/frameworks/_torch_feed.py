@@ -10,7 +10,8 @@ from torch.utils import data as torch_data
 
 from grampus._training import creator
 from grampus._training.feed import StreamFeed, TableFeed
-from grampus.frameworks import _torch_batches, _torch_data
+from grampus.frameworks import _torch_batches, _torch_data, _torch_datasets
+from grampus.frameworks._torch_devices import Ahead
 from grampus.shards import batches
 
 if TYPE_CHECKING:
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
     from grampus._training.lanes import Lanes
 
 
-def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | StreamFeed:
-    """What reads the user's data."""
+def feed(data: Data, lanes: Lanes, spec: Spec, training: bool, model: Any = None) -> Any:
+    """What reads the user's data; for a model on a GPU, batches travel there in advance."""
+    device = torch.device("cpu") if model is None else model.device
+    found = _feed(data, lanes, spec, training, device)
+    return found if device.type != "cuda" else Ahead(found, device)
+
+
+def _feed(
+    data: Data, lanes: Lanes, spec: Spec, training: bool, device: torch.device
+) -> TableFeed | StreamFeed:
     value = _torch_data.restored(data.value)
     if _is_creator(value):
         size = data.batch_size or 32
@@ -37,23 +46,25 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | St
     weigh = spec.loss_weight if training else None
     if isinstance(value, batches.Packed | batches.Carried):
         bad = [row for row, _ in value.bad]
-        return TableFeed(_torch_data.Arrays(value.load(), training, bad), lanes, size, weigh)
+        return TableFeed(_torch_data.Arrays(value.load(), training, bad, device), lanes, size, weigh)
     if isinstance(value, batches.Loadable):
         table = _torch_batches.LoadedTable(value, lanes.seed, lanes.threads, training)
         return TableFeed(table, lanes, size, weigh)
     if loader is not None:
         return _loaded(loader, lanes, size, weigh, training)
+    if _torch_datasets.is_dataset(value):
+        return _torch_datasets.feed(value, data, lanes, size, weigh, training)
     if isinstance(value, torch_data.IterableDataset):
         return StreamFeed(_torch_data.Rows(value), lanes, size, weigh)
     if isinstance(value, Mapping) or hasattr(value, "columns"):
         arrays = _selected(value, data)
-        return TableFeed(_torch_data.Arrays(arrays, shuffled=training), lanes, size, weigh)
+        return TableFeed(_torch_data.Arrays(arrays, training, device=device), lanes, size, weigh)
     if (
         isinstance(value, torch.Tensor)
         or type(value).__module__ == "numpy"
         or isinstance(value, list | tuple)
     ):
-        return TableFeed(_torch_data.Arrays(value, shuffled=training), lanes, size, weigh)
+        return TableFeed(_torch_data.Arrays(value, training, device=device), lanes, size, weigh)
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
         return TableFeed(_torch_data.Dataset(value, training, lanes.seed), lanes, size, weigh)
     raise TypeError(

@@ -83,6 +83,31 @@ class PlainGradients:
         return self._loss, 0.0, self._stops
 
 
+class SummedGradients(PlainGradients):
+    """Several lanes of one worker on a GPU: each adds to the gradients of those before."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        """Of these parameters."""
+        super().__init__(parameters)
+        self._sum, self._says = 0.0, 0.0
+
+    def begin(self, lane: int) -> None:
+        """Forget the last step's gradients with the first lane."""
+        if lane == 0:
+            super().begin(lane)
+            self._sum, self._says = 0.0, 0.0
+
+    def end(self, loss: float, says: float, stops: bool) -> None:
+        """Add the loss up."""
+        self._sum += loss
+        self._says = self._says or says
+        self._stops = stops
+
+    def finish(self) -> tuple[float, float, bool]:
+        """The loss of all lanes."""
+        return self._sum, self._says, self._stops
+
+
 class LaneGradients:
     """Gradients that lie in shared memory, in one buffer a lane, and are summed there.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +13,56 @@ from grampus._training import trees
 if TYPE_CHECKING:
     from grampus._training.feed import Batch
     from grampus._training.job import Clipping
+
+
+def split(
+    values: Any, has_loss: bool, predicting: bool = False, needed: int = 1
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Arguments of the model, and the target: the convention for batches.
+
+    A model that predicts and needs as many arguments as a batch has parts gets them all.
+    """
+    target = None
+    if isinstance(values, Mapping):
+        if "x" in values and set(values) <= {"x", "y"}:
+            values, target = values["x"], values.get("y")
+        elif has_loss and not predicting:
+            raise TypeError(
+                f"a batch has the keys {sorted(values)}: name the model's inputs with feature_cols and "
+                "the target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model "
+                "makes its own loss"
+            )
+        else:
+            # A model that makes its own loss is given them too; metrics want them besides.
+            target = values.get("labels")
+    elif isinstance(values, list | tuple):
+        features = list(values)
+        if len(features) > 1 and not (predicting and len(features) - 1 < needed):
+            target = features.pop()
+        values = features[0] if len(features) == 1 else tuple(features)
+    if isinstance(values, Mapping):
+        return (), dict(values), target
+    if isinstance(values, list | tuple):
+        return tuple(values), {}, target
+    return (values,), {}, target
+
+
+def loss_of(criterion: Any, output: Any, target: Any) -> Any:
+    """The loss of an output, which must be one number."""
+    if criterion is None:
+        loss = own_loss(output)
+    elif target is None:
+        loss = criterion(output)
+    else:
+        loss = criterion(output, target)
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        what = type(loss).__name__
+        if isinstance(loss, torch.Tensor):
+            what = f"tensor of shape {tuple(loss.shape)}"
+        raise ValueError(
+            f"the loss is a {what}, not a tensor of one number: reduce it, for example with reduction='mean'"
+        )
+    return loss
 
 
 def own_loss(output: Any) -> Any:
@@ -49,8 +99,9 @@ def judged(output: Any) -> Any:
     return logits.detach() if isinstance(logits, torch.Tensor) else logits
 
 
-def clip(module: Any, clipping: Clipping) -> None:
-    parameters = [p for p in module.parameters() if p.grad is not None]
+def clip(parameters: Iterable[Any], clipping: Clipping) -> None:
+    """Limit gradients."""
+    parameters = [p for p in parameters if p.grad is not None]
     if clipping.norm is not None:
         torch.nn.utils.clip_grad_norm_(parameters, clipping.norm)
     if clipping.least is not None or clipping.most is not None:

@@ -31,7 +31,7 @@ class TorchSchedule:
         self._each = each
         self._looks = isinstance(scheduler, _PLATEAU)
         self._monitor = monitor
-        if self._looks and each != "epoch":
+        if self._looks and each == "batch":
             raise ValueError(
                 "ReduceLROnPlateau looks at what came out of an epoch, and cannot step each batch: let it "
                 "step each epoch"
@@ -83,6 +83,8 @@ class OwnSchedule:
         """Each group of parameters begins with its own rate."""
         self._rates = _native.Rates(json.dumps(schedule.description()))
         self._described = json.dumps(schedule.description())
+        # What users see of it.
+        self.scheduler = self
         self._groups = optimizer
         self._bases = [float(group["lr"]) for group in optimizer.param_groups]
         self._steps = self._epochs = 0
@@ -98,6 +100,10 @@ class OwnSchedule:
         self._rates.observe(self._steps, self._epochs, record)
         self._epochs += 1
         self._set()
+
+    def step(self, metric: float | None = None) -> None:  # noqa: ARG002
+        """Nobody has to move it."""
+        raise ValueError("a schedule of gp.optim counts steps by itself: leave its step to it")
 
     def _set(self) -> None:
         for group, base in zip(self._groups.param_groups, self._bases, strict=True):
@@ -121,40 +127,54 @@ class OwnSchedule:
         self._set()
 
 
-def make_scheduler(spec: Spec, optimizer: Any) -> TorchSchedule | OwnSchedule | None:
-    """The schedule that a user asks for: an object, a function that makes one, or a dict with one."""
+def make_schedulers(spec: Spec, optimizers: list[Any]) -> list[TorchSchedule | OwnSchedule]:
+    """The schedules that a user asks for: objects, a function that makes them, or dicts with one."""
     if spec.scheduler is None:
-        return None
+        return []
     scheduler, told = _parted(spec.scheduler)
-    own = isinstance(scheduler, Schedule) or (inspect.isclass(scheduler) and issubclass(scheduler, Schedule))
-    if not own and not hasattr(scheduler, "step"):
+    if not _is_own(scheduler) and not hasattr(scheduler, "step") and not isinstance(scheduler, list | tuple):
         if not callable(scheduler):
             raise TypeError(
                 f"scheduler is a {type(scheduler).__name__}: pass a torch scheduler, one of gp.optim, or a "
                 "function f(optimizer, config)"
             )
-        scheduler, more = _parted(
-            creator.call(scheduler, "scheduler creator", "f(optimizer, config)", optimizer, spec.config)
-        )
-        told = {**told, **more}
-    if inspect.isclass(scheduler) and issubclass(scheduler, Schedule):
-        scheduler = scheduler()
-    if isinstance(scheduler, Schedule):
-        if told:
-            raise ValueError(
-                f"a schedule of gp.optim counts steps by itself, and gp.optim.Plateau names its own monitor: "
-                f"leave {', '.join(told)} out"
+        given = optimizers[0] if len(optimizers) == 1 else list(optimizers)
+        scheduler = creator.call(scheduler, "scheduler creator", "f(optimizer, config)", given, spec.config)
+    found = list(scheduler) if isinstance(scheduler, list | tuple) else [scheduler]
+    return scheduled(found, optimizers, spec.scheduler_step_freq, told)
+
+
+def scheduled(
+    found: list[Any], optimizers: list[Any], each: str, told: dict[str, Any] | None = None
+) -> list[TorchSchedule | OwnSchedule]:
+    """Schedulers of these optimizers, or dicts with one, each with the moments at which it moves."""
+    schedules: list[TorchSchedule | OwnSchedule] = []
+    for given in found:
+        scheduler, more = _parted(given)
+        more = {**(told or {}), **more}
+        if _is_own(scheduler):
+            if more:
+                raise ValueError(
+                    "a schedule of gp.optim counts steps by itself, and gp.optim.Plateau names its own "
+                    f"monitor: leave {', '.join(more)} out"
+                )
+            made: Any = scheduler() if inspect.isclass(scheduler) else scheduler
+            schedules += [OwnSchedule(made, optimizer) for optimizer in optimizers]
+            continue
+        if not hasattr(scheduler, "step"):
+            raise TypeError(
+                f"the scheduler creator returned a {type(scheduler).__name__}, not a torch scheduler, nor "
+                "one of gp.optim"
             )
-        return OwnSchedule(scheduler, optimizer)
-    if not hasattr(scheduler, "step"):
-        raise TypeError(
-            f"the scheduler creator returned a {type(scheduler).__name__}, not a torch scheduler, nor one of "
-            "gp.optim"
-        )
-    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
-        raise ValueError("the scheduler was built for another optimizer: build it from this one")
-    each = _INTERVALS[told["interval"]] if "interval" in told else spec.scheduler_step_freq
-    return TorchSchedule(scheduler, each, told.get("monitor"))
+        if hasattr(scheduler, "optimizer") and all(scheduler.optimizer is not own for own in optimizers):
+            raise ValueError("the scheduler was built for another optimizer: build it from this one")
+        when = _INTERVALS[more["interval"]] if "interval" in more else each
+        schedules.append(TorchSchedule(scheduler, when, more.get("monitor")))
+    return schedules
+
+
+def _is_own(scheduler: Any) -> bool:
+    return isinstance(scheduler, Schedule) or (inspect.isclass(scheduler) and issubclass(scheduler, Schedule))
 
 
 def _parted(given: Any) -> tuple[Any, dict[str, Any]]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grampus import _native
 from grampus._training import trees
-from grampus._training.saved import Packed, tensors
-from grampus._training.saved import packed as loaded
+from grampus._training.saved import Packed
 from grampus.frameworks._torch_memory import packed, unpacked
 from grampus.shards import feeding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Tensor = Any
 
@@ -20,29 +21,50 @@ Tensor = Any
 def take(model: Any) -> dict[str, Any]:
     """All that a run needs to go on: tensors by name, and plain values."""
     return {
-        **described(model, model.optimizer.state_dict()),
-        "model": {name: packed(value) for name, value in model.module.state_dict().items()},
+        **described(model, [each.state_dict() for each in model.optimizers]),
+        "model": {name: packed(value) for name, value in uncompiled(model.module).state_dict().items()},
     }
 
 
-def described(model: Any, optimizer: dict[str, Any]) -> dict[str, Any]:
-    """The states of the optimizer and the scheduler: tensors by name, and plain values."""
+def described(model: Any, states: list[dict[str, Any]]) -> dict[str, Any]:
+    """All but weights and buffers, with these states of the optimizers."""
     apart: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {"groups": _without_tensors(optimizer["param_groups"], "groups", apart)}
-    plain["state"] = {
-        str(key): _without_tensors(values, f"state.{key}", apart)
-        for key, values in optimizer["state"].items()
-    }
-    scheduler = {}
-    if model.scheduler is not None:
-        values = {
-            k: v for k, v in model.scheduler.state_dict().items() if k != "optimizer" and not callable(v)
-        }
-        scheduler = _without_tensors(values, "scheduler", apart)
+    optimizers = [
+        _optimizer_state(each, f"optimizer{number}." if number else "", apart)
+        for number, each in enumerate(states)
+    ]
+    schedulers = [
+        _scheduler_state(each, f"scheduler{number or ''}", apart)
+        for number, each in enumerate(model.schedulers)
+    ]
+    plain: dict[str, Any] = {"optimizer": optimizers[0], "scheduler": schedulers[0] if schedulers else {}}
+    plain |= {"other_optimizers": optimizers[1:], "other_schedulers": schedulers[1:]}
+    plain["besides"] = _without_tensors(model.besides(), "besides", apart)
     return {
         "optimizer": {name: packed(value) for name, value in apart.items()},
-        "plain": {"optimizer": plain, "scheduler": scheduler},
+        "plain": plain,
     }
+
+
+def uncompiled(module: Any) -> Any:
+    """The module within what `torch.compile` returned: names of weights are its own."""
+    return getattr(module, "_orig_mod", module)
+
+
+def _optimizer_state(whole: dict[str, Any], prefix: str, apart: dict[str, Tensor]) -> dict[str, Any]:
+    return {
+        "groups": _without_tensors(whole["param_groups"], f"{prefix}groups", apart),
+        "state": {
+            str(key): _without_tensors(values, f"{prefix}state.{key}", apart)
+            for key, values in whole["state"].items()
+        },
+    }
+
+
+def _scheduler_state(scheduler: Any, name: str, apart: dict[str, Tensor]) -> dict[str, Any]:
+    values = {k: v for k, v in scheduler.state_dict().items() if k != "optimizer" and not callable(v)}
+    found: dict[str, Any] = _without_tensors(values, name, apart)
+    return found
 
 
 def load(model: Any, state: dict[str, Any]) -> None:
@@ -52,26 +74,45 @@ def load(model: Any, state: dict[str, Any]) -> None:
     else:
         load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
     plain = state.get("plain")
-    if model.optimizer is None or not plain:
+    if not model.optimizers or not plain:
         return
     apart = {name: unpacked(value) for name, value in state["optimizer"].items()}
-    told = plain["optimizer"]
+    told = [plain["optimizer"], *plain.get("other_optimizers", [])]
+    if len(told) != len(model.optimizers):
+        raise ValueError(
+            f"there were {len(told)} optimizers when the run was saved, and now there are "
+            f"{len(model.optimizers)}: build them as they were"
+        )
+    for optimizer, kept in zip(model.optimizers, told, strict=True):
+        _load_optimizer(optimizer, kept, apart)
+    schedulers = [plain["scheduler"], *plain.get("other_schedulers", [])]
+    for scheduler, values in zip(model.schedulers, schedulers, strict=False):
+        if values:
+            scheduler.load_state_dict(_with_tensors(values, apart))
+    model.load_besides(_with_tensors(plain.get("besides", {}), apart))
+
+
+def _load_optimizer(optimizer: Any, told: dict[str, Any], apart: dict[str, Tensor]) -> None:
     kept = {int(key): _with_tensors(values, apart) for key, values in told["state"].items()}
     groups = _with_tensors(told["groups"], apart)
-    mine = model.optimizer.param_groups
+    mine = optimizer.param_groups
     if [len(group["params"]) for group in mine] != [len(group["params"]) for group in groups]:
         raise ValueError(
             f"the saved optimizer has groups of {[len(group['params']) for group in groups]} parameters, "
             f"this one of {[len(group['params']) for group in mine]}: build it as the saved one was"
         )
-    model.optimizer.load_state_dict({"state": kept, "param_groups": groups})
-    if model.scheduler is not None and plain["scheduler"]:
-        model.scheduler.load_state_dict(_with_tensors(plain["scheduler"], apart))
+    optimizer.load_state_dict({"state": kept, "param_groups": groups})
 
 
 def load_weights(module: Any, weights: dict[str, Tensor]) -> None:
     """Load weights into a module; names and shapes must be its own."""
-    own = module.state_dict()
+    module = uncompiled(module)
+    check_fit(module.state_dict(), weights)
+    module.load_state_dict(weights)
+
+
+def check_fit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Weights have the names and shapes of the module's own."""
     missing, other = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     shapes = [
         f"{name} {tuple(weights[name].shape)} for {tuple(own[name].shape)}"
@@ -89,7 +130,6 @@ def load_weights(module: Any, weights: dict[str, Tensor]) -> None:
     ]
     if said:
         raise ValueError(f"these weights are of another model; {'; '.join(said)}")
-    module.load_state_dict(weights)
 
 
 def spread(module: Any, group: Any) -> None:
@@ -199,32 +239,8 @@ def _zipped(trees: list[Any]) -> Any:
 def digest(module: Any) -> str:
     """A hash of all weights and buffers."""
     found = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
+    for name, value in sorted(uncompiled(module).state_dict().items()):
         as_bytes = packed(value)
         found.update(f"{name} {as_bytes.dtype} {as_bytes.shape}\n".encode())
         found.update(memoryview(as_bytes.array))
     return found.hexdigest()
-
-
-def save_weights(module: Any, path: str) -> None:
-    """Write a file of weights: torch's own, or safetensors."""
-    weights = module.state_dict()
-    if path.endswith(".safetensors"):
-        kept = {name: packed(value) for name, value in weights.items()}
-        _native.write_tensors(path, tensors(kept), {"format": "pt"})
-        return
-    torch.save(weights, path)
-
-
-def weights_of(path: str) -> dict[str, Any]:
-    """A file of weights; reading it runs no code."""
-    if path.endswith(".safetensors"):
-        return {"model": loaded(_native.read_tensors(path))}
-    weights = torch.load(path, map_location="cpu", weights_only=True)
-    if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):
-        weights = weights["state_dict"]
-    if not isinstance(weights, dict) or not all(
-        isinstance(value, torch.Tensor) for value in weights.values()
-    ):
-        raise ValueError(f"{path} holds no state dict: save model.state_dict()")
-    return {"model": {name: packed(value) for name, value in weights.items()}}

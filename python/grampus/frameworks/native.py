@@ -15,7 +15,9 @@ from grampus._training import creator, trees
 from grampus._training.feed import Batch, StreamFeed, TableFeed
 from grampus._training.kept import NothingKept
 from grampus._training.leaving import wants_to_stop
+from grampus._training.means import Means
 from grampus._training.metering import Tally
+from grampus._training.model import LoopModel
 from grampus._training.repeated import Repeated
 from grampus._training.saved import Packed, tensors
 from grampus._training.saved import packed as loaded
@@ -24,7 +26,7 @@ from grampus.nn.graph import MODEL, Described
 from grampus.shards import batches, feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from grampus._training.job import Clipping, Data, Spec
     from grampus._training.lanes import Lanes
@@ -99,11 +101,12 @@ def _clipping(clipping: Clipping | None) -> tuple[float | None, float | None, fl
     return clipping.least, clipping.most, clipping.norm
 
 
-class Model:
+class Model(LoopModel):
     """A native model with its loss, and for training its optimizer and schedule."""
 
     def __init__(self, spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> None:
         """Make it from what the user passed, alike on every worker; `state` is what was trained before."""
+        super().__init__()
         self.spec = spec
         # What is evaluated is weighed as what is trained.
         spec.loss_weight = _weigh(spec)
@@ -145,8 +148,9 @@ class Model:
 
     # Training
 
-    def epoch_begins(self) -> None:
+    def epoch_begins(self, epoch: int = 0, batch: int = 0) -> None:  # noqa: ARG002
         """Get ready to train."""
+        self.own = Means()
         if self._gradients is None:
             mine = (self.lanes.mine.start, self.lanes.mine.stop)
             kinds = self.module.native.parameters()
@@ -173,6 +177,7 @@ class Model:
         self.rows += rows
         value = loss * share
         self.repeated.add(lane, loss)
+        self.own.add({"loss": loss}, rows)
         if value - value != 0.0:
             first = native.first_not_finite()
             hint = "" if first is None else f"; layer {first[0]} ({first[1]}) is the first that is not finite"
@@ -364,6 +369,9 @@ def portable(value: Any) -> Any:
     return value
 
 
+model = Model
+
+
 def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Network:
     """The model in this process, with these weights."""
     network = Network(spec, creator.make_seed(seed, 0), threads=1)
@@ -412,14 +420,25 @@ def save_weights(network: Network, path: str) -> None:
     _native.write_tensors(path, tensors(kept), {"format": "pt", MODEL: network.description})
 
 
-def weights_of(path: str) -> dict[str, Any]:
+def save_as(network: Network, path: str, form: str | None, example: Any) -> None:  # noqa: ARG001
+    """Formats of PyTorch's users are for its models."""
+    raise ValueError(f"{path}: a native model is saved as .safetensors, or as a folder of its own format")
+
+
+def weights_of(path: str, make: Callable[[], Network]) -> dict[str, Any]:  # noqa: ARG001
     """A file of weights; reading it runs no code."""
     if not path.endswith(".safetensors"):
         raise ValueError(f"{path}: a native model reads .safetensors: save PyTorch's state_dict as such")
     return {"model": loaded(_native.read_tensors(path))}
 
 
-def feed(data: Data, lanes: Lanes, spec: Spec, training: bool) -> TableFeed | StreamFeed:
+def feed(
+    data: Data,
+    lanes: Lanes,
+    spec: Spec,
+    training: bool,
+    model: Model | None = None,  # noqa: ARG001
+) -> TableFeed | StreamFeed:
     """What reads the user's data."""
     value = data.value
     if callable(value) and not hasattr(value, "__getitem__"):

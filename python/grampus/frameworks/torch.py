@@ -6,7 +6,7 @@ import importlib
 import pickle
 import random
 from collections.abc import Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -16,29 +16,34 @@ from grampus import _native
 from grampus._training import creator, trees
 from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
+from grampus._training.means import Means, as_number
 from grampus._training.metering import Tally
+from grampus._training.model import LoopModel
 from grampus._training.repeated import Repeated
 from grampus.frameworks import (
-    _torch_data,
+    _torch_datasets,
     _torch_divided,
     _torch_feed,
+    _torch_formats,
     _torch_making,
     _torch_outputs,
     _torch_schedules,
     _torch_state,
 )
+from grampus.frameworks._torch_devices import Late, Precision, device_of
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
     LaneGradients,
     PlainGradients,
     ProcessGroupGradients,
+    SummedGradients,
     mark_sparse,
 )
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_memory import keep_freed_memory, packed, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from grampus._training.job import Spec
     from grampus._training.lanes import Lanes
@@ -52,11 +57,12 @@ _BACKENDS: dict[str, Any] = {
 }
 
 
-class Model:
+class Model(LoopModel):
     """A torch module with its loss, and for training its optimizer and scheduler."""
 
     def __init__(self, spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> None:
         """Make it from what the user passed, alike on every worker; `state` is what was trained before."""
+        super().__init__()
         self.spec = spec
         self.lanes = lanes
         self._threads = torch.get_num_threads()
@@ -66,8 +72,14 @@ class Model:
             # The first optimizer of a process imports it, for seconds: here all workers do so at once.
             importlib.import_module("torch._dynamo")
         made = creator.in_turn(lanes, lambda: self._make(training))
-        self.module, self.optimizer, self.scheduler, self.loss = made
+        self.module, self.device, self.optimizers, self.schedules, self.loss = made
+        # As users know them.
+        self.schedulers = [each.scheduler for each in self.schedules]
+        self.optimizer = self.optimizers[0] if self.optimizers else None
         self._needed = _torch_making.needed(self.module)
+        precision = self.spec.precision
+        self.precision = None if precision is None else Precision(precision, self.device)
+        self._prepare()
         if state is not None:
             _torch_state.load(self, state)
         else:
@@ -76,7 +88,6 @@ class Model:
         self.sharded = isinstance(self.optimizer, _torch_divided.Divided) and self.optimizer.divide()
         # The loss of such a step, once it was applied here and before all know.
         self.applied: float | None = None
-        self.device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         self.meters: dict[int, dict[str, Any]] = {}
         self.tally = Tally(lanes.group, shares=False)
         self.repeated = Repeated()
@@ -94,18 +105,53 @@ class Model:
         self.stops = False
         self._frozen: list[tuple[str, Any]] = []
         self._generator = torch.default_generator
+        # Losses that a GPU is still computing, where nobody asks for each.
+        self._late: Late | None = None
 
-    def _make(self, training: bool) -> tuple[Any, Any, Any, Any]:
+    def _make(self, training: bool) -> tuple[Any, Any, list[Any], list[Any], Any]:
         spec, seed = self.spec, self.lanes.seed
         creator.seed_all(creator.make_seed(seed, 0))
         module = _torch_making.make_module(spec)
+        device = device_of(module, spec.device)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        module.to(device)
         creator.seed_all(creator.make_seed(seed, 3))
         loss = _torch_making.make_loss(spec)
+        if isinstance(loss, torch.nn.Module):
+            loss.to(device)
         if not training:
-            return module, None, None, loss
+            return module, device, [], [], loss
         creator.seed_all(creator.make_seed(seed, 1))
-        optimizer = _torch_making.make_optimizer(spec, module, self.lanes.group)
-        return module, optimizer, _torch_schedules.make_scheduler(spec, optimizer), loss
+        optimizers = _torch_making.make_optimizers(spec, module, self.lanes.group)
+        return module, device, optimizers, _torch_schedules.make_schedulers(spec, optimizers), loss
+
+    def _prepare(self) -> None:
+        """What has to be there before states are loaded."""
+
+    def besides(self) -> dict[str, Any]:
+        """What is saved beside weights, optimizers and schedulers."""
+        return {} if self.precision is None else {"precision": self.precision.state()}
+
+    def load_besides(self, state: dict[str, Any]) -> None:
+        """Take up what `besides` returned."""
+        if self.precision is not None:
+            self.precision.load(state.get("precision", {}))
+
+    def hurry(self) -> None:
+        """Nobody asks for the loss of each step: do not wait for it."""
+        if self.device.type == "cuda" and self.lanes.alone:
+            self._late = Late()
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        if self.timers is None:
+            yield
+            return
+        with self.timers.record(name):
+            yield
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
 
     def close(self) -> None:
         """Leave the process as it was."""
@@ -115,12 +161,13 @@ class Model:
 
     # Training
 
-    def epoch_begins(self) -> None:
+    def epoch_begins(self, epoch: int = 0, batch: int = 0) -> None:  # noqa: ARG002 - operators know where they are
         """Get ready to train; code of the user may have frozen parameters or freed others since."""
         self.module.train()
         trained = [p for p in self.module.parameters() if p.requires_grad]
         if not trained:
             raise ValueError("the model has no parameter that can be trained: none has requires_grad")
+        self.own = Means()
         if [id(p) for p in trained] == self._trained:
             return
         if hasattr(self._gradients, "close"):
@@ -132,6 +179,8 @@ class Model:
         mark_sparse(self.module)
         if self.lanes.alone:
             self._gradients = PlainGradients(list(self.module.parameters()))
+        elif self.lanes.group.size == 1 and self.device.type == "cuda":
+            self._gradients = SummedGradients(list(self.module.parameters()))
         else:
             self._gradients = _BACKENDS[self.spec.backend](trained, self.lanes)
 
@@ -145,27 +194,50 @@ class Model:
         self._buffers.begin(lane)  # type: ignore[union-attr]
         gradients.begin(lane)
         try:
-            loss, output, target = self._forward(part.values)
+            with self._timed("fwd"):
+                loss, output, target = self._forward(part.values)
             _native.enter("backward")
             self._check_frozen()
             if share != 1.0:
                 loss = loss * share
-            with gradients.arm(share):
+            with gradients.arm(share), self._timed("bwd"):
                 # Rows that count for nothing have no gradient, even where their mean is not a number.
                 if share:
-                    loss.backward()
+                    (loss if self.precision is None else self.precision.scaled(loss)).backward()
         except Exception as error:
             _torch_outputs.note(error, lane, rows, part, f" at step {self.step + 1} of the run")
             raise
         self.rows += rows
+        judged = (_torch_outputs.judged(output), target) if self.meters.get(lane) else None
+        if self._late is not None:
+            self._late.add((loss, judged, part.rows, rows))
+            gradients.end(0.0, 0.0, wants_to_stop())
+            return
         value = loss.item() if share else 0.0
         self.repeated.add(lane, value / share if share else value)
-        # Neither infinite nor NaN; cheaper than asking for both.
-        if value - value != 0.0:
-            self.odd_losses.append((lane, value / share, part.rows, ""))
+        self._heard(lane, value / share if share else value, part.rows, rows)
         gradients.end(value, self._buffers.end(lane), wants_to_stop())  # type: ignore[union-attr]
-        if self.meters.get(lane):
-            self._unmetered.append((lane, _torch_outputs.judged(output), target))
+        if judged is not None:
+            self._unmetered.append((lane, *judged))
+
+    def _heard(self, lane: int, loss: float, which: Any, rows: int) -> None:
+        """The loss of a lane is known."""
+        self.own.add({"loss": loss}, rows)
+        # Neither infinite nor NaN; cheaper than asking for both.
+        if loss - loss != 0.0:
+            self.odd_losses.append((lane, loss, which, ""))
+
+    def late(self, wait: bool) -> list[float]:
+        """Losses that have come from the GPU by now; metrics count their rows."""
+        if self._late is None:
+            return []
+        losses = []
+        for loss, judged, which, rows in self._late.come(wait):
+            losses.append(float(loss))
+            self._heard(0, losses[-1], which, rows)
+            for meter in [] if judged is None else self.meters[0].values():
+                meter.update(*judged)
+        return losses
 
     def _check_frozen(self) -> None:
         """The gradient of a parameter that has become free in the meantime would not be summed."""
@@ -176,9 +248,10 @@ class Model:
                     "train(), which is called on all workers as an epoch begins, or before another fit"
                 )
 
-    def commit(self) -> float:
+    def commit(self) -> float | None:
         """Sum over all lanes, and apply the step."""
-        loss, said, self.stops = self._gradients.finish()
+        with self._timed("sync"):
+            loss, said, self.stops = self._gradients.finish()
         if self.tally.shares:
             # The sum is there: what follows is this worker's own.
             _native.enter("update")
@@ -187,15 +260,9 @@ class Model:
         _native.enter("update")
         # From here on nothing can fail for another worker: the step is done as a whole.
         self._torn = True
-        if self.spec.clipping is not None:
-            _torch_outputs.clip(self.module, self.spec.clipping)
-        if not self.lanes.alone:
-            # An optimizer that draws must draw alike on all workers: for a lane that none of them drives.
-            self._seed(_native.lane_seed("model", self.lanes.seed, 0, self.step, self.lanes.total))
-        self.optimizer.step()
-        self.step += 1
-        if self.scheduler is not None:
-            self.scheduler.step_ends()
+        with self._timed("apply"):
+            self._apply(self.optimizer, self.module.parameters())
+        self._stepped()
         if self._unmetered:
             self._measure()
         self.tally.commit()
@@ -203,9 +270,29 @@ class Model:
         self._torn = False
         if self.sharded:
             self.applied = float(loss)
-            self.optimizer.spread()
+            self.optimizer.spread()  # type: ignore[union-attr]
             self.applied = None
-        return float(loss)
+        return None if self._late is not None else float(loss)
+
+    def _apply(self, optimizer: Any, parameters: Iterable[Any]) -> None:
+        """Let an optimizer take a step with the gradients that are there."""
+        if self.precision is not None:
+            self.precision.unscale(optimizer)
+        if self.spec.clipping is not None:
+            _torch_outputs.clip(parameters, self.spec.clipping)
+        if not self.lanes.alone:
+            # An optimizer that draws must draw alike on all workers: for a lane that none of them drives.
+            self._seed(_native.lane_seed("model", self.lanes.seed, 0, self.step, self.lanes.total))
+        if self.precision is None:
+            optimizer.step()
+        else:
+            self.precision.step(optimizer)
+
+    def _stepped(self) -> None:
+        """A step is done."""
+        self.step += 1
+        for each in self.schedules:
+            each.step_ends()
 
     def held(self) -> dict[str, Any]:
         """What this worker has of a run whose memory is divided, without asking the others."""
@@ -226,7 +313,7 @@ class Model:
     def roll_back(self) -> bool:
         """Forget what was begun of a step; false where a step was cut off in its midst."""
         self._unmetered.clear()
-        if self.sharded and self.optimizer.ready:
+        if self.sharded and self.optimizer.ready:  # type: ignore[union-attr]
             # All have the sum: this worker can apply it later, if others have.
             self._buffers.step_back()  # type: ignore[union-attr]
             return True
@@ -243,14 +330,14 @@ class Model:
         return float(rows), float(weight)
 
     def epoch_ends(self, record: dict[str, float]) -> None:
-        """Move the scheduler on."""
-        if self.scheduler is not None:
-            self.scheduler.epoch_ends(record)
+        """Move the schedulers on."""
+        for each in self.schedules:
+            each.epoch_ends(record)
 
     @property
     def learning_rate(self) -> float:
         """That of the first group of parameters."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        return float(self.optimizer.param_groups[0]["lr"])  # type: ignore[union-attr]
 
     def _seed(self, seed: int) -> None:
         import numpy as np
@@ -266,51 +353,28 @@ class Model:
         self._seed(_native.lane_seed("model", self.lanes.seed, 0, int(part.rows[0]), lane))
 
     def _forward(self, values: Any) -> tuple[Tensor, Any, Any]:
-        if self.device.type != "cpu":
-            values = trees.mapped(self._moved, values)
-        positional, named, target = self._split(values)
-        output = self.module(*positional, **named)
-        if self.loss is None:
-            loss = _torch_outputs.own_loss(output)
-        elif target is None:
-            loss = self.loss(output)
-        else:
-            loss = self.loss(output, target)
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            what = type(loss).__name__
-            if isinstance(loss, torch.Tensor):
-                what = f"tensor of shape {tuple(loss.shape)}"
-            raise ValueError(
-                f"the loss is a {what}, not a tensor of one number: reduce it, for example with "
-                "reduction='mean'"
-            )
-        return loss, output, target
+        positional, named, target = _torch_outputs.split(self._here(values), self.loss is not None)
+        with self._casting():
+            output = self.module(*positional, **named)
+            return _torch_outputs.loss_of(self.loss, output, target), output, target
+
+    def _casting(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.precision is None else self.precision.autocast()
+
+    def _said_by_all(self) -> dict[str, float]:
+        """Numbers beside the loss that each worker has about its rows, over all of them."""
+        # Peers of the group have proved the key of the job.
+        told = self.lanes.group._native.gather_bytes(pickle.dumps(self.own))
+        whole = Means.merged(pickle.loads(each) for each in told)
+        found = {name: as_number(value) for name, value in whole.values().items() if name != "loss"}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _here(self, values: Any) -> Any:
+        """A batch where the model is."""
+        return values if self.device.type == "cpu" else trees.mapped(self._moved, values)
 
     def _moved(self, leaf: Any) -> Any:
         return leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
-
-    def _split(self, values: Any, predicting: bool = False) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-        """Arguments of the model, and the target: the convention for batches."""
-        target = None
-        if isinstance(values, Mapping):
-            if "x" in values and set(values) <= {"x", "y"}:
-                values, target = values["x"], values.get("y")
-            elif self.loss is not None and not predicting:
-                raise TypeError(
-                    f"a batch has the keys {sorted(values)}: name the model's inputs with feature_cols and "
-                    "the target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model "
-                    "makes its own loss"
-                )
-        elif isinstance(values, list | tuple):
-            features = list(values)
-            if len(features) > 1 and not (predicting and len(features) - 1 < self._needed):
-                target = features.pop()
-            values = features[0] if len(features) == 1 else tuple(features)
-        if isinstance(values, Mapping):
-            return (), dict(values), target
-        if isinstance(values, list | tuple):
-            return tuple(values), {}, target
-        return (values,), {}, target
 
     # Evaluation and prediction
 
@@ -329,7 +393,7 @@ class Model:
         """The loss of some rows; their metrics go to the meters."""
         self._seed_answer(lane, part)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._timed("eval_fwd"):
                 loss, output, target = self._forward(part.values)
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
@@ -345,26 +409,41 @@ class Model:
         self._seed_answer(lane, part)
         try:
             with torch.no_grad():
-                values = part.values
-                if self.device.type != "cpu":
-                    values = trees.mapped(self._moved, values)
-                positional, named, _ = self._split(values, predicting=True)
-                output = _torch_outputs.plain(self.module(*positional, **named))
+                output = _torch_outputs.plain(self._answer(self._here(part.values)))
                 _torch_outputs.check_rows(output, len(part.rows))
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
             raise
         return trees.mapped(packed, output)
 
+    def _answer(self, values: Any) -> Any:
+        positional, named, _ = _torch_outputs.split(values, self.loss is not None, True, self._needed)
+        with self._casting():
+            return self.module(*positional, **named)
+
 
 feed = _torch_feed.feed
 take = _torch_state.take
-portable = _torch_data.portable
+portable = _torch_datasets.portable
 joined = _torch_state.joined
 predictions = _torch_state.predictions
 digest = _torch_state.digest
-save_weights = _torch_state.save_weights
-weights_of = _torch_state.weights_of
+save_weights = _torch_formats.save_weights
+save_as = _torch_formats.save_as
+weights_of = _torch_formats.weights_of
+
+
+def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> Model:
+    """What the loop asks: by itself, or by an operator of the user's."""
+    from grampus.frameworks._torch_operator import Operated
+
+    if spec.training_operator_cls is not None:
+        return Operated(spec, lanes, state, training)
+    found = Model(spec, lanes, state, training)
+    if any(map(_torch_making.needs_closure, found.optimizers)):
+        found.close()
+        return Operated(spec, lanes, state, training)
+    return found
 
 
 def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Any:

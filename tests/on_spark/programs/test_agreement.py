@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from datasets import fashion_mnist
+from pictures import fashion_mnist
 from processes import finish
 from programs import run_all
 

@@ -41,6 +41,30 @@ impl EventWriter {
         Ok(shown(self.open()?.scalar(tag, value as f32, step, wall_time))?)
     }
 
+    /// A PNG file; `size` is its width, its height, and how many values a pixel has.
+    fn image(
+        &mut self,
+        tag: &str,
+        png: &[u8],
+        size: (u32, u32, u32),
+        step: u64,
+        wall_time: f64,
+    ) -> PyResult<()> {
+        let (width, height, channels) = size;
+        let image = events::Image {
+            png,
+            width,
+            height,
+            channels,
+        };
+        Ok(shown(self.open()?.image(tag, &image, step, wall_time))?)
+    }
+
+    /// The bytes of a `GraphDef`.
+    fn graph(&mut self, graph: &[u8], wall_time: f64) -> PyResult<()> {
+        Ok(shown(self.open()?.graph(graph, wall_time))?)
+    }
+
     fn flush(&mut self) -> PyResult<()> {
         Ok(shown(self.open()?.flush())?)
     }

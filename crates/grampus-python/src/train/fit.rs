@@ -104,8 +104,13 @@ impl Model for Duck<'_> {
         self.0.call_method1(name, arguments).map(drop)
     }
 
-    fn commit(&mut self) -> PyResult<f64> {
+    fn commit(&mut self) -> PyResult<Option<f64>> {
         self.0.call_method0(intern!(self.0.py(), "commit"))?.extract()
+    }
+
+    fn late(&mut self, wait: bool) -> PyResult<Vec<f64>> {
+        let name = intern!(self.0.py(), "late");
+        self.0.call_method1(name, (wait,))?.extract()
     }
 
     fn applied(&self) -> Option<f64> {
@@ -141,7 +146,7 @@ impl Watcher for Duck<'_> {
         self.0.call_method0(name).map(drop)
     }
 
-    fn step_ends(&mut self, at: &Position, loss: f64) -> PyResult<Option<String>> {
+    fn step_ends(&mut self, at: &Position, loss: Option<f64>) -> PyResult<Option<String>> {
         let name = intern!(self.0.py(), "step_ends");
         let arguments = (at.epoch, at.step_in_epoch, at.step, loss);
         self.0.call_method1(name, arguments)?.extract()

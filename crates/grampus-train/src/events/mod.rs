@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub use event::Image;
 use event::{Event, What};
 
 /// Files of one second, host and process are told apart by a number; this many are more than anybody starts.
@@ -101,6 +102,38 @@ impl EventWriter {
         })
     }
 
+    /// Adds a picture to those of the name `tag`.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn image(
+        &mut self,
+        tag: &str,
+        image: &Image<'_>,
+        step: u64,
+        wall_time: f64,
+    ) -> Result<(), EventError> {
+        self.write(&Event {
+            wall_time,
+            step,
+            what: What::Image { tag, image },
+        })
+    }
+
+    /// Adds the model, as the bytes of TensorFlow's `GraphDef`.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn graph(&mut self, graph: &[u8], wall_time: f64) -> Result<(), EventError> {
+        self.write(&Event {
+            wall_time,
+            step: 0,
+            what: What::Graph(graph),
+        })
+    }
+
     /// Writes to the file what still lies in memory.
     ///
     /// # Errors
@@ -171,6 +204,25 @@ mod tests {
             what: What::Scalar { tag: "a", value: 1.0 },
         };
         assert_eq!(events[1], scalar.encode());
+    }
+
+    #[test]
+    fn pictures_and_the_model_are_records_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = EventWriter::create(folder.path(), "host", 1.0).unwrap();
+        let image = Image {
+            png: &[7; 3000],
+            width: 2,
+            height: 1,
+            channels: 1,
+        };
+        writer.image("seen", &image, 5, 2.0).unwrap();
+        writer.graph(b"the model", 3.0).unwrap();
+        writer.flush().unwrap();
+        let events = record::read_all(&fs::read(writer.path()).unwrap());
+        assert_eq!(events.len(), 3);
+        assert!(events[1].ends_with(&[7; 3000]));
+        assert!(events[2].ends_with(b"the model"));
     }
 
     #[test]

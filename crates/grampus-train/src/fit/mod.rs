@@ -132,9 +132,14 @@ pub trait Model {
     /// numbers drawn from `seed`. A lane without rows counts as zero.
     fn train(&mut self, part: Part<Self::Batch>, share: f64, seed: u64) -> Result<(), Self::Error>;
 
-    /// Sums over all lanes of all workers, and applies the step; says the loss of the batch. Nothing is applied unless every
-    /// part came whole.
-    fn commit(&mut self) -> Result<f64, Self::Error>;
+    /// Sums over all lanes of all workers, and applies the step; says the loss of the batch, or nothing where it is still being
+    /// computed: then [`Model::late`] says it. Nothing is applied unless every part came whole.
+    fn commit(&mut self) -> Result<Option<f64>, Self::Error>;
+
+    /// Losses that `commit` did not say and that are known by now, from the oldest on; all of them where it is to `wait`.
+    fn late(&mut self, _wait: bool) -> Result<Vec<f64>, Self::Error> {
+        Ok(Vec::new())
+    }
 
     /// Where a commit failed: the loss of the step if it was applied here all the same, so that this worker stands behind it.
     fn applied(&self) -> Option<f64> {
@@ -158,8 +163,8 @@ pub trait Watcher {
         Ok(())
     }
 
-    /// A step is done; a reason ends the run.
-    fn step_ends(&mut self, at: &Position, loss: f64) -> Result<Option<String>, Self::Error>;
+    /// A step is done, with its loss where that is known; a reason ends the run.
+    fn step_ends(&mut self, at: &Position, loss: Option<f64>) -> Result<Option<String>, Self::Error>;
 
     /// A step is done, and saved where it is to be: the last chance to end the run here by an error, to go on later.
     fn may_yield(&mut self, _at: &Position) -> Result<(), Self::Error> {

@@ -1,5 +1,6 @@
 //! The loop.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use grampus_core::{Clock, Time};
@@ -41,9 +42,14 @@ pub fn fit<B, E>(
         here,
         at: *at,
         losses: Vec::new(),
+        unknown: VecDeque::new(),
         reported: clock.now(),
     };
     let ended = run.all();
+    if ended.is_err() {
+        // What is done is done, and counts where the run goes on; what ended it is the error.
+        let _ = run.hear(true);
+    }
     if ended.is_err() && !run.losses.is_empty() {
         // Whoever goes on from here will not tell of these steps again; what ended the run is the error.
         let _ = run.report(clock.now());
@@ -62,7 +68,14 @@ struct Run<'a, B, E> {
     here: &'a Whereabouts,
     at: Position,
     losses: Vec<(u64, f64)>,
+    /// Steps whose loss is still being computed, and what they weigh.
+    unknown: VecDeque<(u64, f64)>,
     reported: Time,
+}
+
+/// A step that was done; its loss may still be computed.
+struct Done {
+    loss: Option<f64>,
 }
 
 impl<B, E> Run<'_, B, E> {
@@ -157,7 +170,7 @@ impl<B, E> Run<'_, B, E> {
         while let Some(batch) = self.feed.next()? {
             let read = self.enter(Phase::Callbacks);
             self.at.waited += (read - began).as_secs_f64();
-            let Some(loss) = self.step(batch)? else {
+            let Some(done) = self.step(batch)? else {
                 if steps.is_none() {
                     break;
                 }
@@ -173,7 +186,7 @@ impl<B, E> Run<'_, B, E> {
             self.at.seconds += (ended - began).as_secs_f64();
             began = ended;
             let is_last = steps == Some(self.at.step_in_epoch);
-            let reason = self.after_step(loss, ended, is_last)?;
+            let reason = self.after_step(&done, ended, is_last)?;
             if is_last {
                 return self.end_epoch(began, reason);
             }
@@ -186,7 +199,7 @@ impl<B, E> Run<'_, B, E> {
     }
 
     /// One step; nothing where no worker has any rows for it.
-    fn step(&mut self, batch: Batch<B>) -> Result<Option<f64>, E> {
+    fn step(&mut self, batch: Batch<B>) -> Result<Option<Done>, E> {
         let total = match batch.total {
             Some(total) => total,
             None => self.model.agree(&batch.parts)?,
@@ -212,11 +225,11 @@ impl<B, E> Run<'_, B, E> {
         match self.model.commit() {
             Ok(loss) => {
                 self.advance(&total, loss);
-                Ok(Some(loss))
+                Ok(Some(Done { loss }))
             }
             Err(error) => {
                 if let Some(loss) = self.model.applied() {
-                    self.advance(&total, loss);
+                    self.advance(&total, Some(loss));
                 }
                 Err(error)
             }
@@ -224,28 +237,51 @@ impl<B, E> Run<'_, B, E> {
     }
 
     /// A step is done.
-    fn advance(&mut self, total: &Total, loss: f64) {
+    fn advance(&mut self, total: &Total, loss: Option<f64>) {
         self.at.step += 1;
         self.at.step_in_epoch += 1;
         self.at.rows += total.rows;
-        self.at.loss_sum += loss * total.weight;
-        self.at.weight += total.weight;
-        self.at.loss = Some(loss);
         self.at.score = None;
+        match loss {
+            Some(loss) => self.learn(self.at.step, total.weight, loss),
+            None => self.unknown.push_back((self.at.step, total.weight)),
+        }
+    }
+
+    /// The loss of a step is known.
+    fn learn(&mut self, step: u64, weight: f64, loss: f64) {
+        self.at.loss_sum += loss * weight;
+        self.at.weight += weight;
+        self.at.loss = Some(loss);
+        self.losses.push((step, loss));
+    }
+
+    /// Asks for losses that were not known when their steps were done.
+    fn hear(&mut self, wait: bool) -> Result<(), E> {
+        if self.unknown.is_empty() {
+            return Ok(());
+        }
+        for loss in self.model.late(wait)? {
+            if let Some((step, weight)) = self.unknown.pop_front() {
+                self.learn(step, weight, loss);
+            }
+        }
+        Ok(())
     }
 
     /// Looks at what the step has done; the reason where it ends the run. The last step of an epoch is saved with it.
-    fn after_step(&mut self, loss: f64, now: Time, is_last: bool) -> Result<Option<String>, E> {
-        self.losses.push((self.at.step, loss));
+    fn after_step(&mut self, done: &Done, now: Time, is_last: bool) -> Result<Option<String>, E> {
+        self.hear(false)?;
         if now - self.reported >= REPORT {
             self.report(now)?;
         }
-        let asked = self.watcher.step_ends(&self.at, loss)?;
+        let asked = self.watcher.step_ends(&self.at, done.loss)?;
         let reason = asked.or_else(|| self.step_ends_the_run());
         if !is_last {
             self.save(&self.after_its_step(), reason.is_some())?;
         }
         if reason.is_some() {
+            self.hear(true)?;
             self.report(now)?;
         }
         self.watcher.may_yield(&self.at)?;
@@ -278,6 +314,7 @@ impl<B, E> Run<'_, B, E> {
         let Some(why) = why.or_else(|| is_over.then(|| "the run ends here".into())) else {
             return Ok(());
         };
+        self.hear(true)?;
         if !self.losses.is_empty() {
             // Whoever goes on from here will not tell of these steps again.
             self.report(self.clock.now())?;
@@ -301,6 +338,7 @@ impl<B, E> Run<'_, B, E> {
     fn end_epoch(&mut self, began: Time, over: Option<String>) -> Result<Option<String>, E> {
         let now = self.enter(Phase::Validate);
         self.at.seconds += (now - began).as_secs_f64();
+        self.hear(true)?;
         self.report(now)?;
         let mut record = self.record();
         self.watcher.validate(&self.at, &mut record)?;

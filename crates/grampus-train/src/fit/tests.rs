@@ -79,6 +79,9 @@ struct Counts {
     clock: Rc<ManualClock>,
     shares: Vec<f64>,
     seeds: Vec<u64>,
+    /// Whether losses are said later, and how many are not said yet.
+    late: bool,
+    unknown: usize,
 }
 
 impl Model for Counts {
@@ -93,8 +96,21 @@ impl Model for Counts {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<f64, String> {
-        Ok(0.5)
+    fn commit(&mut self) -> Result<Option<f64>, String> {
+        match self.late {
+            false => Ok(Some(0.5)),
+            true => {
+                self.unknown += 1;
+                Ok(None)
+            }
+        }
+    }
+
+    fn late(&mut self, wait: bool) -> Result<Vec<f64>, String> {
+        // Who does not wait learns of all steps but the last.
+        let told = self.unknown.saturating_sub(usize::from(!wait));
+        self.unknown -= told;
+        Ok(vec![0.5; told])
     }
 
     fn agree(&mut self, parts: &[Part<u64>]) -> Result<Total, String> {
@@ -123,7 +139,7 @@ impl Watcher for Looks {
         Ok(())
     }
 
-    fn step_ends(&mut self, at: &Position, _loss: f64) -> Result<Option<String>, String> {
+    fn step_ends(&mut self, at: &Position, _loss: Option<f64>) -> Result<Option<String>, String> {
         self.log.borrow_mut().push(format!("step {}", at.step));
         Ok((self.stop_at == Some(at.step)).then(|| "asked to".into()))
     }
@@ -173,6 +189,10 @@ fn settings() -> Settings {
 }
 
 fn run(settings: &Settings, at: Position, stop_at: Option<u64>, total_known: bool) -> Ran {
+    run_with(settings, at, stop_at, total_known, false)
+}
+
+fn run_with(settings: &Settings, at: Position, stop_at: Option<u64>, total_known: bool, late: bool) -> Ran {
     let (log, clock) = (Log::default(), Rc::new(ManualClock::default()));
     let mut feed = Rows {
         total_known,
@@ -183,6 +203,8 @@ fn run(settings: &Settings, at: Position, stop_at: Option<u64>, total_known: boo
         clock: Rc::clone(&clock),
         shares: Vec::new(),
         seeds: Vec::new(),
+        late,
+        unknown: 0,
     };
     let mut watcher = Looks {
         log: Rc::clone(&log),
@@ -363,6 +385,8 @@ fn an_epoch_whose_steps_are_all_done_is_ended_though_they_were_the_last() {
             clock: Rc::clone(&clock),
             shares: Vec::new(),
             seeds: Vec::new(),
+            late: false,
+            unknown: 0,
         };
         let mut watcher = Looks {
             log: Rc::clone(&log),
@@ -448,6 +472,8 @@ fn a_batch_without_rows_is_not_the_end_where_others_come() {
         clock: clock.clone(),
         shares: Vec::new(),
         seeds: Vec::new(),
+        late: false,
+        unknown: 0,
     };
     // All rows of a batch are left out, before another and at the end.
     let mut feed = Rows {
@@ -490,4 +516,20 @@ fn a_run_that_went_on_where_it_was_over_is_saved_all_the_same() {
         run(&settings, over, None, true).watcher.saved.len()
     };
     assert_eq!((saved(true), saved(false)), (1, 0));
+}
+
+#[test]
+fn losses_that_are_known_late_count_as_others_do() {
+    let every = Settings {
+        save: Some(Trigger::from_json(r#"{"kind": "every_steps", "n": 2}"#).unwrap()),
+        ..settings()
+    };
+    let at_once = run(&every, Position::default(), None, true);
+    let late = run_with(&every, Position::default(), None, true, true);
+    assert_eq!(late.watcher.records, at_once.watcher.records);
+    assert_eq!(late.watcher.saved, at_once.watcher.saved);
+    assert_eq!(late.outcome, at_once.outcome);
+    assert_eq!(late.model.unknown, 0);
+    let stopped = run_with(&every, Position::default(), Some(1), true, true);
+    assert_eq!(stopped.outcome.at.loss_sum, 0.5 * 4.0);
 }

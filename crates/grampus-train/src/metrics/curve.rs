@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::MetricError;
 use super::fit;
+use super::ranking::{ALL, Ranking};
 use super::values::{Values, for_each_row};
 
 /// Which curve.
@@ -24,30 +25,18 @@ impl Curve {
     }
 }
 
-/// How many targets of each class have a score.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Point {
-    score: f64,
-    negatives: u64,
-    positives: u64,
-}
-
-/// Every score that was seen. It grows with the number of different scores.
+/// Every score that was seen.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Scores {
     pub kind: Curve,
-    /// The first `settled` are in order, and no two scores are equal; the rest came later.
-    points: Vec<Point>,
-    #[serde(skip)]
-    settled: usize,
+    ranking: Ranking,
 }
 
 impl Scores {
     pub fn new(kind: Curve) -> Self {
         Self {
             kind,
-            points: Vec::new(),
-            settled: 0,
+            ranking: Ranking::default(),
         }
     }
 
@@ -58,42 +47,31 @@ impl Scores {
             return Err(MetricError::misfit(metric, predictions, targets, needs));
         }
         fit::check_labels(metric, targets, 2, 0)?;
-        if let Some((position, score)) = predictions.find(f64::is_nan) {
-            return Err(MetricError::Score {
-                metric,
-                score,
-                position,
-                needs: "numbers, which have an order",
-            });
-        }
+        fit::check_scores(metric, predictions)?;
         for_each_row(predictions, targets, (1, 1), |score, label| {
-            let positives = u64::from(label[0] == 1.0);
-            self.points.push(Point {
-                // Plus zero: the two zeros are one score.
-                score: score[0] + 0.0,
-                negatives: 1 - positives,
-                positives,
-            });
+            self.ranking.add(score[0], label[0] == 1.0);
         });
-        self.settle_at_times();
+        self.ranking.settle_at_times(ALL);
         Ok(())
     }
 
     pub fn merge(&mut self, other: &Self) {
-        self.points.extend(&other.points);
-        self.settle_at_times();
+        self.ranking.merge(&other.ranking);
+        self.ranking.settle_at_times(ALL);
     }
 
     /// The same, with equal scores counted together.
     pub fn settled(&self) -> Self {
-        let mut scores = self.clone();
-        scores.settle();
-        scores
+        Self {
+            kind: self.kind,
+            ranking: self.ranking.settled(ALL),
+        }
     }
 
     /// The arrays of the curve, by name.
     pub fn value(&self) -> Vec<(&'static str, Vec<f64>)> {
-        let points = self.settled().points;
+        let ranking = self.ranking.settled(ALL);
+        let points = ranking.points();
         let (mut negatives, mut positives) = (0, 0);
         // Found at each threshold, from the highest on: how many of either class.
         let found = points.iter().rev().map(|point| {
@@ -131,27 +109,5 @@ impl Scores {
                 ]
             }
         }
-    }
-
-    /// Now and then, so that equal scores take no memory and the cost of it stays small.
-    fn settle_at_times(&mut self) {
-        const FEW: usize = 4096;
-        if self.points.len() > 2 * self.settled + FEW {
-            self.settle();
-        }
-    }
-
-    fn settle(&mut self) {
-        self.points
-            .sort_by(|one, other| one.score.total_cmp(&other.score));
-        self.points.dedup_by(|later, kept| {
-            let same = later.score == kept.score;
-            if same {
-                kept.negatives += later.negatives;
-                kept.positives += later.positives;
-            }
-            same
-        });
-        self.settled = self.points.len();
     }
 }

@@ -52,6 +52,23 @@ pub enum MetricError {
         /// The smallest label.
         first: usize,
     },
+    /// A box of no class.
+    #[error(
+        "{metric} cannot take a box of class {class} (at position {position} of the {side}): the {classes} classes count \
+         from 0, and less than 0 is no box"
+    )]
+    Box {
+        /// Name of the metric.
+        metric: &'static str,
+        /// Its class.
+        class: f64,
+        /// Where it stands in the batch.
+        position: usize,
+        /// Whether it was predicted, or was to be.
+        side: &'static str,
+        /// Number of classes.
+        classes: u32,
+    },
     /// A score that cannot be put in order.
     #[error("{metric} cannot take the score {score} (at position {position}): it needs {needs}")]
     Score {
@@ -63,6 +80,34 @@ pub enum MetricError {
         position: usize,
         /// What would do.
         needs: &'static str,
+    },
+    /// Rows that are no whole number of groups.
+    #[error(
+        "{metric} cannot take {rows} rows, which are no whole groups of {size}: let a row hold the scores of a group, or \
+         choose a batch_size of which each lane gets whole groups"
+    )]
+    Cut {
+        /// Name of the metric.
+        metric: &'static str,
+        /// The rows that came.
+        rows: usize,
+        /// Rows of a group.
+        size: usize,
+    },
+    /// A group that has no positive, or several.
+    #[error(
+        "{metric} cannot take {positives} targets of 1 in group {group} of the batch: each group of {size} needs one, and \
+         its rows must stand together"
+    )]
+    Positives {
+        /// Name of the metric.
+        metric: &'static str,
+        /// Which group of the batch.
+        group: usize,
+        /// Rows of a group.
+        size: usize,
+        /// Targets of 1 in it.
+        positives: usize,
     },
     /// A number of classes that differs from that of the batches before.
     #[error("{metric} has seen {before} classes and cannot take {now}: let all batches have the same")]
@@ -101,6 +146,14 @@ pub enum MetricError {
         value: String,
         /// What would do.
         needs: String,
+    },
+    /// An option without which there is no metric.
+    #[error("{metric} needs {option}: give it")]
+    Missing {
+        /// Name of the metric.
+        metric: String,
+        /// Name of the option.
+        option: String,
     },
     /// Memory whose length does not fit the shape.
     #[error("{bytes} bytes are no array of {described}: pass all of its elements")]

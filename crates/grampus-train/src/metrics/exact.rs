@@ -69,6 +69,31 @@ impl ExactSum {
         self.count_term();
     }
 
+    /// Adds a product, without rounding it.
+    pub(super) fn add_product(&mut self, one: f64, other: f64) {
+        let near = one * other;
+        self.add(near);
+        // What rounding took away is a float, too.
+        self.add(one.mul_add(other, -near));
+    }
+
+    /// Floats whose sum this is, the largest first.
+    pub(super) fn parts(&self) -> Vec<f64> {
+        let mut rest = self.clone();
+        let mut parts = Vec::new();
+        loop {
+            let part = rest.value();
+            if part == 0.0 {
+                return parts;
+            }
+            parts.push(part);
+            if !part.is_finite() {
+                return parts;
+            }
+            rest.add(-part);
+        }
+    }
+
     /// Adds all terms of another sum.
     pub fn merge(&mut self, other: &Self) {
         let other = other.carried();

@@ -17,6 +17,11 @@ pub(super) fn in_pairs(predictions: &Values<'_>, targets: &Values<'_>) -> bool {
     forms(predictions.shape()).any(|left| forms(targets.shape()).any(|right| left == right))
 }
 
+/// Whether all elements stand along one axis.
+pub(super) fn is_flat(values: &Values<'_>) -> bool {
+    forms(values.shape()).any(|shape| shape.len() == 1)
+}
+
 /// The number of classes, if each target has one score for each of them, along the last axis.
 pub(super) fn classes(predictions: &Values<'_>, targets: &Values<'_>) -> Option<usize> {
     forms(predictions.shape()).find_map(|scores| {
@@ -40,17 +45,56 @@ pub(super) fn check_labels(
     classes: usize,
     first: usize,
 ) -> Result<(), MetricError> {
-    let (lowest, end) = (first as f64, (first + classes) as f64);
-    match targets.find(|label| !(label >= lowest && label < end && label.fract() == 0.0)) {
-        Some((position, label)) => Err(MetricError::Label {
-            metric,
-            label,
-            position,
-            classes,
-            first,
-        }),
+    match targets.find(|label| !is_label(label, classes, first)) {
+        Some((position, label)) => check_label(metric, position, label, classes, first),
         None => Ok(()),
     }
+}
+
+/// Checks that a target is one of so many classes.
+pub(super) fn check_label(
+    metric: &'static str,
+    position: usize,
+    label: f64,
+    classes: usize,
+    first: usize,
+) -> Result<(), MetricError> {
+    if is_label(label, classes, first) {
+        return Ok(());
+    }
+    Err(MetricError::Label {
+        metric,
+        label,
+        position,
+        classes,
+        first,
+    })
+}
+
+/// Whether it is one of so many classes.
+pub(super) fn is_label(label: f64, classes: usize, first: usize) -> bool {
+    label >= first as f64 && label < (first + classes) as f64 && label.fract() == 0.0
+}
+
+/// Checks that scores have an order.
+pub(super) fn check_scores(metric: &'static str, predictions: &Values<'_>) -> Result<(), MetricError> {
+    match predictions.find(f64::is_nan) {
+        Some((position, score)) => check_score(metric, position, score),
+        None => Ok(()),
+    }
+}
+
+/// Checks that a score has a place in an order.
+pub(super) fn check_score(metric: &'static str, position: usize, score: f64) -> Result<(), MetricError> {
+    if score.is_nan() {
+        return Err(MetricError::Score {
+            metric,
+            score,
+            position,
+            needs: "numbers, which have an order",
+        });
+    }
+    Ok(())
 }
 
 /// The class with the highest score, the first of several; NaN is higher than all, as for numpy and torch.

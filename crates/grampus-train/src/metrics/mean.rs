@@ -5,10 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::error::MetricError;
 use super::exact::ExactSum;
 use super::fit;
+use super::relative;
 use super::values::{Values, for_each_row};
 
 /// Probabilities nearer to 0, or to 1 where that matters, count as this far away: a logarithm stays finite.
 const MARGIN: f64 = 1e-7;
+
+/// What metrics of numbers need that are no probabilities.
+const ANY_PAIRS: &str = "one prediction for each target";
 
 /// What is averaged.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +21,20 @@ pub enum Mean {
     Mae,
     /// Square of that distance.
     Mse,
+    /// Square of that distance; the root of the mean.
+    Rmse,
+    /// `t - p`: where it is positive, predictions are too low.
+    MeanError,
+    /// `(t - p) / t`, in percent.
+    Mpe,
+    /// `|t - p| / |t|`, in percent.
+    Mape,
+    /// `((t - p) / t)^2`, in percent.
+    Mspe,
+    /// `|t - p| / (|t| + |p|)`, in percent.
+    Smape,
+    /// `(ln(1 + t) - ln(1 + p))^2`.
+    Msle,
     /// `-t ln(p) - (1 - t) ln(1 - p)`, for each element.
     BinaryCrossEntropy,
     /// `-t ln(p)`, summed over the classes, for each row.
@@ -34,6 +52,13 @@ impl Mean {
         match self {
             Self::Mae => "MAE",
             Self::Mse => "MSE",
+            Self::Rmse => "RMSE",
+            Self::MeanError => "ME",
+            Self::Mpe => "MPE",
+            Self::Mape => "MAPE",
+            Self::Mspe => "MSPE",
+            Self::Smape => "sMAPE",
+            Self::Msle => "MSLE",
             Self::BinaryCrossEntropy => "BinaryCrossEntropy",
             Self::CategoricalCrossEntropy => "CategoricalCrossEntropy",
             Self::SparseCategoricalCrossEntropy => "SparseCategoricalCrossEntropy",
@@ -44,7 +69,6 @@ impl Mean {
 
     fn needs(&self) -> &'static str {
         match self {
-            Self::Mae | Self::Mse => "one prediction for each target",
             Self::BinaryCrossEntropy => "one probability, a float, for each target",
             Self::Poisson => "one expected count, a float, for each target",
             Self::CategoricalCrossEntropy | Self::KlDivergence => {
@@ -53,6 +77,7 @@ impl Mean {
             Self::SparseCategoricalCrossEntropy => {
                 "one axis more in the predictions, the last, with a probability, a float, for each class"
             }
+            _ => ANY_PAIRS,
         }
     }
 }
@@ -77,7 +102,13 @@ impl Sum {
     pub fn update(&mut self, predictions: &Values<'_>, targets: &Values<'_>) -> Result<(), MetricError> {
         match self.kind {
             Mean::Mae => self.pairs(predictions, targets, |p, t| (p - t).abs()),
-            Mean::Mse => self.pairs(predictions, targets, |p, t| (p - t) * (p - t)),
+            Mean::Mse | Mean::Rmse => self.pairs(predictions, targets, |p, t| (p - t) * (p - t)),
+            Mean::MeanError => self.pairs(predictions, targets, |p, t| t - p),
+            Mean::Mpe => self.pairs(predictions, targets, relative::error),
+            Mean::Mape => self.pairs(predictions, targets, |p, t| relative::error(p, t).abs()),
+            Mean::Mspe => self.pairs(predictions, targets, |p, t| relative::error(p, t).powi(2)),
+            Mean::Smape => self.pairs(predictions, targets, relative::symmetric),
+            Mean::Msle => self.pairs(predictions, targets, |p, t| (t.ln_1p() - p.ln_1p()).powi(2)),
             Mean::BinaryCrossEntropy => self.pairs(predictions, targets, binary_cross_entropy),
             Mean::Poisson => self.pairs(predictions, targets, |p, t| p - t * positive(p).ln()),
             Mean::CategoricalCrossEntropy => self.rows(predictions, targets, cross_entropy),
@@ -92,7 +123,12 @@ impl Sum {
     }
 
     pub fn value(&self) -> f64 {
-        self.sum.value() / self.terms as f64
+        let mean = self.sum.value() / self.terms as f64;
+        match self.kind {
+            Mean::Rmse => mean.sqrt(),
+            Mean::Mpe | Mean::Mape | Mean::Mspe | Mean::Smape => mean * relative::PERCENT,
+            _ => mean,
+        }
     }
 
     fn pairs(
@@ -142,7 +178,7 @@ impl Sum {
 
     /// Whether the predictions are of a type that can hold what they should be.
     fn takes(&self, predictions: &Values<'_>) -> bool {
-        matches!(self.kind, Mean::Mae | Mean::Mse) || predictions.dtype().is_float()
+        self.kind.needs() == ANY_PAIRS || predictions.dtype().is_float()
     }
 
     fn misfit(&self, predictions: &Values<'_>, targets: &Values<'_>) -> MetricError {

@@ -7,8 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::area;
 use super::curve::Curve;
 use super::error::MetricError;
+use super::explained;
+use super::groups::{Groups, Recommended};
 use super::mean::Mean;
+use super::median::Median;
 use super::options::{Options, Setting};
+use super::precision::AveragePrecision;
 use super::ratio::{Average, Ratio};
 use super::share::Share;
 use super::state::State;
@@ -38,11 +42,19 @@ pub enum Metric {
     },
     /// A curve over all thresholds.
     Curve(Curve),
+    /// The median of an error.
+    Median(Median),
+    /// The share of the targets' variance that the predictions explain.
+    R2,
+    /// The mean over classes of the area under the curve of precision and recall.
+    AveragePrecision(AveragePrecision),
+    /// Where the positive of each group stands.
+    Groups(Groups),
 }
 
 impl Metric {
     /// The names of all metrics.
-    pub const NAMES: [&'static str; 18] = [
+    pub const NAMES: [&'static str; 34] = [
         "AUC",
         "Accuracy",
         "BinaryAccuracy",
@@ -50,17 +62,33 @@ impl Metric {
         "CategoricalAccuracy",
         "CategoricalCrossEntropy",
         "F1Score",
+        "HitRatio",
         "KLDivergence",
         "MAE",
+        "MAPE",
+        "MDAPE",
+        "ME",
+        "MPE",
         "MSE",
+        "MSLE",
+        "MSPE",
+        "MeanAveragePrecision",
+        "MeanAveragePrecisionObjectDetection",
+        "NDCG",
         "Poisson",
         "Precision",
         "PrecisionRecallCurve",
+        "R2",
+        "RMSE",
         "ROC",
         "Recall",
         "SparseCategoricalAccuracy",
         "SparseCategoricalCrossEntropy",
+        "Top1Accuracy",
         "Top5Accuracy",
+        "TreeNNAccuracy",
+        "sMAPE",
+        "sMDAPE",
     ];
 
     /// The metric of this name with these options; those that are not given have their defaults.
@@ -73,24 +101,58 @@ impl Metric {
             "Accuracy" => Self::Share(Share::Accuracy {
                 zero_based_label: options.flag("zero_based_label", true)?,
             }),
-            "BinaryAccuracy" => Self::Share(Share::BinaryAccuracy {
-                threshold: options.number("threshold", 0.5)?,
+            "Top1Accuracy" => Self::Share(Share::Top1Accuracy {
+                zero_based_label: options.flag("zero_based_label", true)?,
             }),
-            "CategoricalAccuracy" => Self::Share(Share::CategoricalAccuracy),
-            "SparseCategoricalAccuracy" => Self::Share(Share::SparseCategoricalAccuracy),
             "Top5Accuracy" => Self::Share(Share::Top5Accuracy {
                 zero_based_label: options.flag("zero_based_label", true)?,
             }),
+            "BinaryAccuracy" => Self::Share(Share::BinaryAccuracy {
+                threshold: options.number("threshold", 0.5)?,
+            }),
+            "Precision" => Self::Ratio(Ratio::Precision, options.average()?),
+            "Recall" => Self::Ratio(Ratio::Recall, options.average()?),
+            "F1Score" => Self::Ratio(Ratio::F1Score, options.average()?),
+            "MeanAveragePrecision" => Self::AveragePrecision(AveragePrecision::Rows {
+                first: options.count_or_none("k", 1)?,
+                classes: options.needed_count("classes", 1)?,
+            }),
+            "MeanAveragePrecisionObjectDetection" => Self::AveragePrecision(AveragePrecision::Boxes {
+                classes: options.needed_count("classes", 1)?,
+                iou: options.share("iou", 0.5)?,
+                use_voc2007: options.flag("use_voc2007", false)?,
+                skip_class: options.count_or_none("skip_class", 0)?,
+            }),
+            "HitRatio" => Self::Groups(options.groups(Recommended::HitRatio)?),
+            "NDCG" => Self::Groups(options.groups(Recommended::Ndcg)?),
+            _ => Self::without_options(name)?,
+        };
+        options.end()?;
+        Ok(metric)
+    }
+
+    fn without_options(name: &str) -> Result<Self, MetricError> {
+        Ok(match name {
+            "CategoricalAccuracy" => Self::Share(Share::CategoricalAccuracy),
+            "SparseCategoricalAccuracy" => Self::Share(Share::SparseCategoricalAccuracy),
+            "TreeNNAccuracy" => Self::Share(Share::TreeNnAccuracy),
             "MAE" => Self::Mean(Mean::Mae),
             "MSE" => Self::Mean(Mean::Mse),
+            "RMSE" => Self::Mean(Mean::Rmse),
+            "ME" => Self::Mean(Mean::MeanError),
+            "MPE" => Self::Mean(Mean::Mpe),
+            "MAPE" => Self::Mean(Mean::Mape),
+            "MSPE" => Self::Mean(Mean::Mspe),
+            "sMAPE" => Self::Mean(Mean::Smape),
+            "MSLE" => Self::Mean(Mean::Msle),
             "BinaryCrossEntropy" => Self::Mean(Mean::BinaryCrossEntropy),
             "CategoricalCrossEntropy" => Self::Mean(Mean::CategoricalCrossEntropy),
             "SparseCategoricalCrossEntropy" => Self::Mean(Mean::SparseCategoricalCrossEntropy),
             "KLDivergence" => Self::Mean(Mean::KlDivergence),
             "Poisson" => Self::Mean(Mean::Poisson),
-            "Precision" => Self::Ratio(Ratio::Precision, options.average()?),
-            "Recall" => Self::Ratio(Ratio::Recall, options.average()?),
-            "F1Score" => Self::Ratio(Ratio::F1Score, options.average()?),
+            "MDAPE" => Self::Median(Median::Mdape),
+            "sMDAPE" => Self::Median(Median::Smdape),
+            "R2" => Self::R2,
             "ROC" => Self::Curve(Curve::Roc),
             "PrecisionRecallCurve" => Self::Curve(Curve::PrecisionRecall),
             _ => {
@@ -99,9 +161,7 @@ impl Metric {
                     known: Self::NAMES.join(", "),
                 });
             }
-        };
-        options.end()?;
-        Ok(metric)
+        })
     }
 
     /// The name without the options.
@@ -112,6 +172,10 @@ impl Metric {
             Self::Ratio(kind, _) => kind.name(),
             Self::Auc { .. } => area::NAME,
             Self::Curve(kind) => kind.name(),
+            Self::Median(kind) => kind.name(),
+            Self::R2 => explained::NAME,
+            Self::AveragePrecision(kind) => kind.name(),
+            Self::Groups(of) => of.name(),
         }
     }
 

@@ -16,14 +16,21 @@
 //! ```
 
 mod area;
+mod boxes;
 mod curve;
 mod error;
 mod exact;
+mod explained;
 mod fit;
+mod groups;
 mod mean;
+mod median;
 mod metric;
 mod options;
+mod precision;
+mod ranking;
 mod ratio;
+mod relative;
 mod share;
 mod state;
 #[cfg(test)]
@@ -33,9 +40,12 @@ mod values;
 pub use curve::Curve;
 pub use error::{Described, MetricError};
 pub use exact::ExactSum;
+pub use groups::{Groups, Recommended};
 pub use mean::Mean;
+pub use median::Median;
 pub use metric::Metric;
 pub use options::Setting;
+pub use precision::AveragePrecision;
 pub use ratio::{Average, Ratio};
 pub use share::Share;
 pub use state::{State, Value};

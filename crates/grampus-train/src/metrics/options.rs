@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::error::MetricError;
+use super::groups::{Groups, Recommended};
 use super::ratio::Average;
 
 /// The value of an option.
@@ -54,16 +55,45 @@ impl<'a> Options<'a> {
 
     /// A whole number from `least` on.
     pub fn count(&mut self, name: &str, default: u32, least: u32) -> Result<u32, MetricError> {
-        let setting = match self.left.remove(name) {
-            None => return Ok(default),
-            Some(setting) => setting,
-        };
-        let count = match setting {
-            Setting::Whole(whole) => u32::try_from(whole).ok().filter(|count| *count >= least),
-            _ => None,
-        };
-        let needs = format!("a whole number from {least} to {}", u32::MAX);
-        count.ok_or_else(|| self.refuse(name, &setting, &needs))
+        match self.left.remove(name) {
+            None => Ok(default),
+            Some(setting) => whole(&setting, least)
+                .ok_or_else(|| self.refuse(name, &setting, &format!("a whole number {}", range(least)))),
+        }
+    }
+
+    /// A whole number from `least` on, which must be given.
+    pub fn needed_count(&mut self, name: &str, least: u32) -> Result<u32, MetricError> {
+        if !self.left.contains_key(name) {
+            return Err(MetricError::Missing {
+                metric: self.metric.to_owned(),
+                option: name.to_owned(),
+            });
+        }
+        self.count(name, least, least)
+    }
+
+    /// A whole number from `least` on, or -1 for none.
+    pub fn count_or_none(&mut self, name: &str, least: u32) -> Result<Option<u32>, MetricError> {
+        match self.left.remove(name) {
+            None | Some(Setting::Whole(-1)) => Ok(None),
+            Some(setting) => match whole(&setting, least) {
+                None => {
+                    let needs = format!("a whole number {}, or -1", range(least));
+                    Err(self.refuse(name, &setting, &needs))
+                }
+                count => Ok(count),
+            },
+        }
+    }
+
+    /// A number above 0 and up to 1.
+    pub fn share(&mut self, name: &str, default: f64) -> Result<f64, MetricError> {
+        let share = self.number(name, default)?;
+        if share > 0.0 && share <= 1.0 {
+            return Ok(share);
+        }
+        Err(self.refuse(name, &Setting::Number(share), "a number above 0 and up to 1"))
     }
 
     pub fn number(&mut self, name: &str, default: f64) -> Result<f64, MetricError> {
@@ -88,6 +118,14 @@ impl<'a> Options<'a> {
         }
     }
 
+    pub fn groups(&mut self, kind: Recommended) -> Result<Groups, MetricError> {
+        Ok(Groups {
+            kind,
+            first: self.count("k", 10, 1)?,
+            negatives: self.count("neg_num", 100, 1)?,
+        })
+    }
+
     pub fn end(self) -> Result<(), MetricError> {
         match self.left.first_key_value() {
             Some((name, setting)) => Err(self.refuse(name, setting, "other options, or none")),
@@ -103,4 +141,15 @@ impl<'a> Options<'a> {
             needs: needs.to_owned(),
         }
     }
+}
+
+fn whole(setting: &Setting, least: u32) -> Option<u32> {
+    match setting {
+        Setting::Whole(whole) => u32::try_from(*whole).ok().filter(|count| *count >= least),
+        _ => None,
+    }
+}
+
+fn range(least: u32) -> String {
+    format!("from {least} to {}", u32::MAX)
 }

@@ -15,6 +15,13 @@ pub enum Share {
         /// Whether labels count from 0, or else from 1.
         zero_based_label: bool,
     },
+    /// `Accuracy` by another name.
+    Top1Accuracy {
+        /// Whether labels count from 0, or else from 1.
+        zero_based_label: bool,
+    },
+    /// The same of the first node of each row, the root of a tree.
+    TreeNnAccuracy,
     /// The highest score is the target's.
     SparseCategoricalAccuracy,
     /// The highest score stands where the highest of the targets stands: targets are one-hot.
@@ -35,6 +42,8 @@ impl Share {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Accuracy { .. } => "Accuracy",
+            Self::Top1Accuracy { .. } => "Top1Accuracy",
+            Self::TreeNnAccuracy => "TreeNNAccuracy",
             Self::SparseCategoricalAccuracy => "SparseCategoricalAccuracy",
             Self::CategoricalAccuracy => "CategoricalAccuracy",
             Self::BinaryAccuracy { .. } => "BinaryAccuracy",
@@ -44,7 +53,11 @@ impl Share {
 
     fn needs(&self) -> &'static str {
         match self {
-            Self::Accuracy { .. } => {
+            Self::TreeNnAccuracy => {
+                "rows of nodes with a score for each class along a third axis, or with one score; and a target for each \
+                 node"
+            }
+            Self::Accuracy { .. } | Self::Top1Accuracy { .. } => {
                 "one axis more in the predictions, the last, with a score for each class; or one prediction for each \
                  target"
             }
@@ -76,7 +89,10 @@ impl Hits {
 
     pub fn update(&mut self, predictions: &Values<'_>, targets: &Values<'_>) -> Result<(), MetricError> {
         let right = match self.kind {
-            Share::Accuracy { zero_based_label } => self.either(predictions, targets, zero_based_label),
+            Share::Accuracy { zero_based_label } | Share::Top1Accuracy { zero_based_label } => {
+                self.either(predictions, targets, zero_based_label)
+            }
+            Share::TreeNnAccuracy => self.roots(predictions, targets),
             Share::SparseCategoricalAccuracy => self.in_first(1, predictions, targets, true),
             Share::CategoricalAccuracy => self.one_hot(predictions, targets),
             Share::BinaryAccuracy { threshold } => self.over(threshold, predictions, targets, true),
@@ -108,6 +124,27 @@ impl Hits {
         }
         let same = (0..targets.count()).filter(|at| predictions.same_integer(targets, *at));
         Ok((same.count() as u64, targets.count() as u64))
+    }
+
+    /// The first node of each row, whatever the others are: they may be there to fill the row.
+    fn roots(&self, predictions: &Values<'_>, targets: &Values<'_>) -> Counted {
+        let one_score = fit::in_pairs(predictions, targets).then_some(1);
+        let classes = one_score.or_else(|| fit::classes(predictions, targets));
+        let (Some(classes), [_, nodes]) = (classes, targets.shape()) else {
+            return Err(self.misfit(predictions, targets));
+        };
+        let mut counted = (0, 0);
+        for position in (0..targets.count()).step_by((*nodes).max(1)) {
+            let (label, labels) = (targets.number(position), classes.max(2));
+            fit::check_label(self.kind.name(), position, label, labels, 0)?;
+            let scores = predictions.row(position, classes);
+            let right = match scores[..] {
+                [score] => (score >= 0.5) == (label == 1.0),
+                _ => fit::highest(&scores) == label as usize,
+            };
+            counted = (counted.0 + u64::from(right), counted.1 + 1);
+        }
+        Ok(counted)
     }
 
     /// Targets whose score is one of the highest so many.

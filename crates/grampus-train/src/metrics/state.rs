@@ -5,8 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::area::Histogram;
 use super::curve::Scores;
 use super::error::MetricError;
+use super::explained::Variances;
+use super::groups::Places;
 use super::mean::Sum;
+use super::median::Errors;
 use super::metric::Metric;
+use super::precision::Found;
 use super::ratio::Counts;
 use super::share::Hits;
 use super::values::Values;
@@ -31,6 +35,10 @@ enum Tally {
     Ratio(Counts),
     Auc(Histogram),
     Curve(Scores),
+    Median(Errors),
+    R2(Box<Variances>),
+    AveragePrecision(Found),
+    Groups(Places),
 }
 
 impl State {
@@ -41,6 +49,10 @@ impl State {
             Metric::Ratio(kind, average) => Tally::Ratio(Counts::new(*kind, *average)),
             Metric::Auc { thresholds } => Tally::Auc(Histogram::new(*thresholds)),
             Metric::Curve(kind) => Tally::Curve(Scores::new(*kind)),
+            Metric::Median(kind) => Tally::Median(Errors::new(*kind)),
+            Metric::R2 => Tally::R2(Box::default()),
+            Metric::AveragePrecision(kind) => Tally::AveragePrecision(Found::new(*kind)),
+            Metric::Groups(of) => Tally::Groups(Places::new(*of)),
         })
     }
 
@@ -54,6 +66,10 @@ impl State {
                 thresholds: histogram.thresholds(),
             },
             Tally::Curve(scores) => Metric::Curve(scores.kind),
+            Tally::Median(errors) => Metric::Median(errors.kind),
+            Tally::R2(_) => Metric::R2,
+            Tally::AveragePrecision(found) => Metric::AveragePrecision(found.kind),
+            Tally::Groups(places) => Metric::Groups(places.of),
         }
     }
 
@@ -65,6 +81,10 @@ impl State {
             Tally::Ratio(counts) => counts.update(predictions, targets),
             Tally::Auc(histogram) => histogram.update(predictions, targets),
             Tally::Curve(scores) => scores.update(predictions, targets),
+            Tally::Median(errors) => errors.update(predictions, targets),
+            Tally::R2(variances) => variances.update(predictions, targets),
+            Tally::AveragePrecision(found) => found.update(predictions, targets),
+            Tally::Groups(places) => places.update(predictions, targets),
         }
     }
 
@@ -77,6 +97,12 @@ impl State {
             (Tally::Ratio(counts), Tally::Ratio(more)) if mine == theirs => counts.merge(more)?,
             (Tally::Auc(histogram), Tally::Auc(more)) if mine == theirs => histogram.merge(more),
             (Tally::Curve(scores), Tally::Curve(more)) if mine == theirs => scores.merge(more),
+            (Tally::Median(errors), Tally::Median(more)) if mine == theirs => errors.merge(more),
+            (Tally::R2(variances), Tally::R2(more)) => variances.merge(more),
+            (Tally::AveragePrecision(found), Tally::AveragePrecision(more)) if mine == theirs => {
+                found.merge(more);
+            }
+            (Tally::Groups(places), Tally::Groups(more)) if mine == theirs => places.merge(more),
             _ => {
                 return Err(MetricError::Merge {
                     one: format!("{mine:?}"),
@@ -95,6 +121,10 @@ impl State {
             Tally::Ratio(counts) => Value::Number(counts.value()),
             Tally::Auc(histogram) => Value::Number(histogram.value()),
             Tally::Curve(scores) => Value::Arrays(scores.value()),
+            Tally::Median(errors) => Value::Number(errors.value()),
+            Tally::R2(variances) => Value::Number(variances.value()),
+            Tally::AveragePrecision(found) => Value::Number(found.value()),
+            Tally::Groups(places) => Value::Number(places.value()),
         }
     }
 
@@ -102,6 +132,8 @@ impl State {
     pub fn to_bytes(&self) -> Result<Vec<u8>, MetricError> {
         let settled = match &self.0 {
             Tally::Curve(scores) => &Self(Tally::Curve(scores.settled())),
+            Tally::Median(errors) => &Self(Tally::Median(errors.settled())),
+            Tally::AveragePrecision(found) => &Self(Tally::AveragePrecision(found.settled())),
             _ => self,
         };
         postcard::to_stdvec(settled).map_err(refuse)

@@ -75,6 +75,13 @@ impl<'a> Values<'a> {
         one[0]
     }
 
+    /// One row of so many elements.
+    pub(super) fn row(&self, at: usize, width: usize) -> Vec<f64> {
+        let mut row = vec![0.0; width];
+        self.decode(at * width, &mut row);
+        row
+    }
+
     /// Whether two arrays of integers have the same number here: as floats, large ones could seem to.
     pub(super) fn same_integer(&self, other: &Self, at: usize) -> bool {
         match (self.dtype, other.dtype) {

@@ -213,7 +213,7 @@ impl<T: Real + Element> Trained<T> {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<f64, RunError> {
+    fn commit(&mut self) -> Result<Option<f64>, RunError> {
         (self.ready, self.applied) = (false, None);
         let group = Arc::clone(&self.seat.group);
         let summed = self.gradients.finish(self.seat.hope())?;
@@ -245,7 +245,7 @@ impl<T: Real + Element> Trained<T> {
         self.applied = Some(summed.loss);
         self.learner.spread(&group)?;
         self.applied = None;
-        Ok(summed.loss)
+        Ok(Some(summed.loss))
     }
 
     fn agree(&mut self, parts: &[Part<LaneBatch<T>>]) -> Result<Total, RunError> {
@@ -303,7 +303,7 @@ impl<T: Real + Element> Model for Lent<T> {
         self.0.borrow_mut().train(&part, share, seed)
     }
 
-    fn commit(&mut self) -> Result<f64, RunError> {
+    fn commit(&mut self) -> Result<Option<f64>, RunError> {
         self.0.borrow_mut().commit()
     }
 

@@ -51,7 +51,7 @@ impl<T: Real + Element> Watcher for Watch<'_, T> {
         }
     }
 
-    fn step_ends(&mut self, _at: &Position, _loss: f64) -> Result<Option<String>, RunError> {
+    fn step_ends(&mut self, _at: &Position, _loss: Option<f64>) -> Result<Option<String>, RunError> {
         let stops = self.trained.borrow().stops;
         Ok(stops.then(|| "it was asked to end".to_owned()))
     }

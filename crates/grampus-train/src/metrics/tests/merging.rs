@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{arrays, metric, number, text, update};
-use crate::metrics::{Metric, MetricError, Setting, State, Value, Values};
+use super::{arrays, metric, number, plain, text, update};
+use crate::metrics::{AveragePrecision, Metric, MetricError, Setting, State, Value, Values};
 
 const CLASSES: usize = 6;
 
@@ -23,11 +23,19 @@ fn metrics() -> Vec<Metric> {
         .iter()
         .flat_map(|name| averages.iter().map(|average| metric(name, average)));
     let thresholds = [("threshold_num", Setting::Whole(7))];
+    let (classes, few) = (Setting::Whole(6), Setting::Whole(3));
+    let highest = [("classes", classes), ("k", few.clone())];
+    let groups = [("neg_num", Setting::Whole(5)), ("k", few)];
     Metric::NAMES
         .iter()
-        .map(|name| metric(name, &[]))
+        .map(|name| plain(name))
+        .filter(|metric| !matches!(metric, Metric::Groups(_)))
         .chain(more)
-        .chain([metric("AUC", &thresholds)])
+        .chain([
+            metric("AUC", &thresholds),
+            metric("MeanAveragePrecision", &highest),
+        ])
+        .chain(["HitRatio", "NDCG"].map(|name| metric(name, &groups)))
         .collect()
 }
 
@@ -48,13 +56,34 @@ fn feed(state: &mut State, rows: &[([f32; CLASSES], i64)]) {
     );
     let distributions = (wide_scores, Values::of(&wide, &one_hot).unwrap());
     let labelled = (wide_scores, Values::of(&long, &labels).unwrap());
-    // The first form that the metric takes: what it refuses leaves no trace.
-    let forms = [labelled, pairs, distributions];
+    if let Metric::AveragePrecision(AveragePrecision::Boxes { .. }) = state.metric() {
+        return feed_boxes(state, rows);
+    }
+    let forms = match state.metric() {
+        // Of pairs, it depends on the cut whether they are whole groups.
+        Metric::Groups(_) => vec![distributions],
+        // The first form that the metric takes: what it refuses leaves no trace.
+        _ => vec![labelled, pairs, distributions],
+    };
     assert!(
         forms
             .iter()
             .any(|(predictions, targets)| state.update(predictions, targets).is_ok())
     );
+}
+
+/// One box in each row, and one that was found, which is more or less as large.
+fn feed_boxes(state: &mut State, rows: &[([f32; CLASSES], i64)]) {
+    let there = rows
+        .iter()
+        .flat_map(|(_, label)| [(label % 2) as f32, 0.0, 0.0, 1.0, 1.0]);
+    let found = rows
+        .iter()
+        .flat_map(|(scores, label)| [(label % 3) as f32, scores[0], 0.0, 0.0, 1.0, scores[1]]);
+    let (there, found): (Vec<f32>, Vec<f32>) = (there.collect(), found.collect());
+    let (wide, narrow) = ([rows.len(), 1, 6], [rows.len(), 1, 5]);
+    let (found, there) = (Values::of(&wide, &found), Values::of(&narrow, &there));
+    state.update(&found.unwrap(), &there.unwrap()).unwrap();
 }
 
 fn bits(value: Value) -> Vec<u64> {

@@ -1,6 +1,8 @@
 //! Each metric against values worked out by hand, and the promises that all of them make.
 
 mod exact;
+mod forecasts;
+mod found;
 mod merging;
 mod refusals;
 mod values;
@@ -16,6 +18,16 @@ fn metric(name: &str, options: &[(&str, Setting)]) -> Metric {
         .map(|(name, value)| ((*name).to_owned(), value.clone()))
         .collect();
     Metric::named(name, &options).unwrap()
+}
+
+/// A metric by its name alone, with six classes where their number must be said.
+fn plain(name: &str) -> Metric {
+    match name {
+        "MeanAveragePrecision" | "MeanAveragePrecisionObjectDetection" => {
+            metric(name, &[("classes", Setting::Whole(6))])
+        }
+        _ => metric(name, &[]),
+    }
 }
 
 fn text(word: &str) -> Setting {

@@ -1,10 +1,10 @@
 //! What metrics refuse, and what they say.
 
-use super::{metric, number, text, update};
+use super::{metric, number, plain, text, update};
 use crate::metrics::{Metric, MetricError, Setting, State, Values};
 
 fn refused(name: &str, shape: &[usize], predictions: &[f32], of: &[usize], targets: &[i64]) -> String {
-    let mut state = metric(name, &[]).state();
+    let mut state = plain(name).state();
     let targets = Values::of(of, targets).unwrap();
     let error = state
         .update(&Values::of(shape, predictions).unwrap(), &targets)
@@ -86,18 +86,27 @@ fn scores_that_have_no_place() {
     }
 }
 
+fn of_numbers(name: &str) -> bool {
+    let errors = [
+        "MAE", "MSE", "RMSE", "ME", "MPE", "MAPE", "MSPE", "sMAPE", "MSLE", "MDAPE", "sMDAPE", "R2",
+    ];
+    errors.contains(&name) || ["Poisson", "BinaryCrossEntropy"].contains(&name)
+}
+
 #[test]
 fn a_batch_that_was_refused_leaves_no_trace() {
     for name in Metric::NAMES {
-        let mut state = metric(name, &[]).state();
+        let mut state = plain(name).state();
         let before = state.to_bytes().unwrap();
         let targets = Values::of(&[3], &[0i64, 1, 7]).unwrap();
         let scores = Values::of(&[3, 3], &[0.1f32; 9]).unwrap();
         let _ = state.update(&scores, &targets);
-        if !matches!(name, "MAE" | "MSE" | "Poisson" | "BinaryCrossEntropy") {
-            let _ = state.update(&Values::of(&[3], &[0.1f32; 3]).unwrap(), &targets);
+        let refused = state.update(&Values::of(&[3], &[0.1f32; 3]).unwrap(), &targets);
+        // Errors of numbers can be taken of any targets.
+        assert!(refused.is_err() || of_numbers(name), "{name}");
+        if refused.is_err() {
+            assert_eq!(state.to_bytes().unwrap(), before, "{name}");
         }
-        assert_eq!(state.to_bytes().unwrap(), before, "{name}");
     }
 }
 
@@ -142,6 +151,27 @@ fn unknown_names_and_options() {
     assert!(named("Accuracy", "zero_based_label", Setting::Whole(1)).contains("true or false"));
     assert!(named("BinaryAccuracy", "threshold", Setting::Text("high".into())).contains("a number"));
     assert!(named("Recall", "average", Setting::Text("mean".into())).contains("\"micro\""));
+}
+
+#[test]
+fn options_that_must_be_given_and_bounds() {
+    let missing = Metric::named("MeanAveragePrecision", &Default::default()).unwrap_err();
+    assert_eq!(missing.to_string(), "MeanAveragePrecision needs classes: give it");
+    let named = |name: &str, option: &str, value: Setting| {
+        let options = [
+            ("classes".to_owned(), Setting::Whole(3)),
+            (option.to_owned(), value),
+        ];
+        Metric::named(name, &options.into()).unwrap_err().to_string()
+    };
+    assert!(
+        named("MeanAveragePrecision", "k", Setting::Whole(0))
+            .contains("k=0: it needs a whole number from 1 to 4294967295, or -1")
+    );
+    assert!(named("MeanAveragePrecision", "classes", Setting::Whole(0)).contains("classes=0"));
+    let boxes = "MeanAveragePrecisionObjectDetection";
+    assert!(named(boxes, "iou", Setting::Number(0.0)).contains("a number above 0 and up to 1"));
+    assert!(named(boxes, "skip_class", Setting::Whole(-2)).contains("skip_class=-2"));
 }
 
 #[test]

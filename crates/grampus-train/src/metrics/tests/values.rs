@@ -3,7 +3,7 @@
 use grampus_collective::{DType, Element};
 use half::{bf16, f16};
 
-use super::{arrays, metric, number, text, update};
+use super::{arrays, metric, number, plain, text, update};
 use crate::metrics::{Metric, Setting, Values};
 
 const SCORES: [f32; 12] = [0.1, 0.7, 0.2, 0.5, 0.3, 0.2, 0.2, 0.3, 0.5, 0.4, 0.4, 0.2];
@@ -294,7 +294,7 @@ fn the_two_zeros_are_one_score() {
 #[test]
 fn nothing_seen_has_no_value() {
     for name in Metric::NAMES {
-        let state = metric(name, &[]).state();
+        let state = plain(name).state();
         match name {
             "ROC" => {
                 let found = arrays(&state);

@@ -1,0 +1,68 @@
+"""Numbers that code of the user returns for batches: means over rows, whoever has seen which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Means:
+    """What batches have said so far.
+
+    >>> means = Means()
+    >>> means.add({"loss": 1.0, "note": "a"}, rows=1)
+    >>> means.add({"loss": 4.0, "note": "b"}, rows=2)
+    >>> means.values()
+    {'loss': 3.0, 'note': 'a'}
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        # Sum and rows of each number, and the first of what is none.
+        self._sums: dict[str, tuple[float, float]] = {}
+        self._others: dict[str, Any] = {}
+
+    def add(self, said: Mapping[str, Any], rows: int) -> None:
+        """A batch of so many rows has said this."""
+        self.rows += rows
+        for name, value in said.items():
+            number = as_number(value)
+            if number is None:
+                self._others.setdefault(name, value)
+            else:
+                total, seen = self._sums.get(name, (0.0, 0.0))
+                self._sums[name] = total + number * rows, seen + rows
+
+    def join(self, said: Mapping[str, Any], rows: int) -> None:
+        """More about rows that were counted before."""
+        self.add(said, rows)
+        self.rows -= rows
+
+    def values(self) -> dict[str, Any]:
+        """The means, and one value of what has none."""
+        means = {name: total / seen for name, (total, seen) in self._sums.items() if seen}
+        return {**means, **{name: value for name, value in self._others.items() if name not in means}}
+
+    @classmethod
+    def merged(cls, parts: Iterable[Means]) -> Means:
+        """What all of them have seen."""
+        whole = cls()
+        for part in parts:
+            whole.rows += part.rows
+            for name, (total, seen) in part._sums.items():
+                known = whole._sums.get(name, (0.0, 0.0))
+                whole._sums[name] = known[0] + total, known[1] + seen
+            for name, value in part._others.items():
+                whole._others.setdefault(name, value)
+        return whole
+
+
+def as_number(value: Any) -> float | None:
+    """A number as Python has it; of arrays and tensors, those of one element."""
+    if isinstance(value, int | float):
+        return float(value)
+    size = getattr(value, "numel", None)
+    count = size() if callable(size) else getattr(value, "size", None)
+    return float(value.item()) if count == 1 and hasattr(value, "item") else None

@@ -1,0 +1,470 @@
+"""Models that are trained as an operator of the user's says: see `grampus.TrainingOperator`.
+
+Optimizers of an operator meet. Where every worker drives one lane, whoever calls `step()` waits for the
+others: gradients are summed, and all apply the step. A worker whose lane has no rows, or has come to its
+end, joins with zeros until all have ended. Where workers drive several lanes, one step for a batch is kept
+until the last lane has called it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from grampus import _native, _report
+from grampus._training import creator
+from grampus._training.leaving import wants_to_stop
+from grampus._training.means import Means, as_number
+from grampus.errors import CollectiveError
+from grampus.frameworks import _torch_making, _torch_outputs
+from grampus.frameworks._torch_gradients import ProcessGroupGradients
+from grampus.frameworks._torch_horovod import HorovodGradients
+from grampus.frameworks.torch import Model
+from grampus.operators import Timers, TrainingOperator, overrides, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from grampus._training.feed import Batch
+
+Tensor = Any
+_OTHERS: dict[str, Any] = {"torch_distributed": ProcessGroupGradients, "horovod": HorovodGradients}
+_LOSSES = ("train_loss", "val_loss", "loss")
+
+
+class _Word(NamedTuple):
+    """What a worker says when it meets the others: what it does, with which optimizer and gradients."""
+
+    does: str
+    optimizer: int = 0
+    # For each parameter, whether it has a gradient here.
+    has: bytes = b""
+    loss: float = 0.0
+    # At the end of a batch: whether the worker stops, and what lane 0 says about buffers.
+    stops: bool = False
+    says: float = 0.0
+
+
+_END = "end"
+
+
+class Operated(Model):
+    """Models, optimizers and an operator."""
+
+    def _prepare(self) -> None:
+        spec, group = self.spec, self.lanes.group
+        kind = spec.training_operator_cls or TrainingOperator
+        closes = any(_torch_making.needs_closure(each) for each in self.optimizers)
+        self.owns_epoch = overrides(kind, "train_epoch")
+        self._owns_batch = self.owns_epoch or closes or overrides(kind, "train_batch")
+        self.judges = overrides(kind, "validate", "validate_batch")
+        self._owns_validation = overrides(kind, "validate")
+        self._answers = overrides(kind, "predict_batch")
+        self.judgement = Means()
+        self.applied: float | None = None
+        # Whether every worker drives one lane.
+        self._apart = self.lanes.total == group.size and len(self.lanes.mine) == 1
+        several = self.owns_epoch or closes or len(self.optimizers) > 1
+        if several and self._owns_batch and self.optimizers and not self._apart:
+            raise ValueError(
+                "an operator with several optimizers, an optimizer that needs a closure, or a train_epoch of "
+                f"its own needs a worker for each lane: there are {self.lanes.total} lanes on {group.size} "
+                "workers; leave lanes out, or start as many workers"
+            )
+        self._parameters = [
+            [p for group in each.param_groups for p in group["params"]] for each in self.optimizers
+        ]
+        self._applying = False
+        self._in_batch = False
+        self._share = 1.0
+        self._steps = self._most_steps = 0
+        self._gone_rows = 0
+        # Gradients that wait for the other lanes of this worker, by lane and optimizer.
+        self._waiting: dict[int, dict[int, list[Tensor | None]]] = {}
+        self._losses: dict[int, float] = {}
+        self._says = 0.0
+        self._other: Any = None
+        self._real = [each.step for each in self.optimizers]
+        for index, each in enumerate(self.optimizers if self._owns_batch else ()):
+            each.step = self._stepping(index)
+        creator.seed_all(creator.make_seed(self.lanes.seed, 4))
+        self.operator = kind(
+            config=spec.config,
+            models=_torch_making.models_of(self.module),
+            optimizers=self.optimizers,
+            world_rank=group.rank,
+            criterion=self.loss,
+            schedulers=self.schedulers,
+            device=self.device,
+            precision=self.precision,
+        )
+        self.operator.setup(spec.config)
+
+    def close(self) -> None:
+        """Leave the process as it was."""
+        if self._other is not None:
+            self._other.close()
+        super().close()
+
+    def besides(self) -> dict[str, Any]:
+        """What the operator wants to be saved, too."""
+        return {**super().besides(), "operator": self.operator.state_dict()}
+
+    def load_besides(self, state: dict[str, Any]) -> None:
+        """Take up what `besides` returned."""
+        super().load_besides(state)
+        if state.get("operator"):
+            self.operator.load_state_dict(state["operator"])
+
+    def warn(self, saved: bool) -> None:
+        """Say what a loss would cost, where that is more than a step."""
+        if (self.owns_epoch or len(self.optimizers) > 1) and not saved and self.lanes.group.size > 1:
+            _report.note(
+                "the operator changes weights more than once between two points at which a run can go on: "
+                "after the loss of a worker it may have to begin anew; pass checkpoint= to go on from there"
+            )
+
+    # Training
+
+    def epoch_begins(self, epoch: int = 0, batch: int = 0) -> None:
+        """Get ready to train."""
+        if not self._owns_batch:
+            super().epoch_begins(epoch, batch)
+            return
+        self.epoch, self._batch = epoch, batch
+        self.module.train()
+        self.own = Means()
+        self.operator.timers = Timers() if self.timers is None else self.timers
+        kind = _OTHERS.get(self.spec.backend)
+        if kind is not None and self._other is None and self.lanes.group.size > 1:
+            self._other = kind([p for each in self._parameters for p in each], self.lanes)
+
+    def train(self, lane: int, rows: int, share: float, seed: int, part: Batch | None) -> None:
+        """Let the operator work on one lane's rows."""
+        if not self._owns_batch:
+            super().train(lane, rows, share, seed, part)
+            return
+        if part is None:
+            return
+        self._lane, self._share, self._in_batch = lane, share, True
+        self._buffers.begin(lane)  # type: ignore[union-attr]
+        for parameter in self.module.parameters():
+            parameter.grad = None
+        try:
+            if self.owns_epoch:
+                said, rows = self._train_epoch(part)
+            else:
+                self._seed(seed)
+                info = {**self.info, "batch_idx": self._batch, "global_step": self.step}
+                info["epoch_idx"] = self.epoch
+                said = self._checked(self.operator.train_batch(self._here(part.values), info), "train_batch")
+        except CollectiveError:
+            raise
+        except Exception as error:
+            if not self.owns_epoch:
+                _torch_outputs.note(error, lane, rows, part, f" at step {self.step + 1} of the run")
+            raise
+        finally:
+            self._in_batch = False
+        self.rows += rows
+        loss = _loss_of(said)
+        self._losses[lane] = loss * (1 / self.lanes.total if self.owns_epoch else share)
+        self._heard(lane, loss, part.rows, 0)
+        self._count(self.own, said, rows)
+        said_here = self._buffers.end(lane)  # type: ignore[union-attr]
+        self._says = said_here if lane == 0 else self._says
+
+    def _train_epoch(self, part: Batch) -> tuple[Mapping[str, Any], int]:
+        self._gone_rows = 0
+        info = {**self.info, "epoch_idx": self.epoch}
+        said = self.operator.train_epoch(self._batches(part.values), info)
+        return self._checked(said, "train_epoch"), self._gone_rows
+
+    def _batches(self, feed: Any) -> Iterator[Any]:
+        """All batches of this worker in an epoch."""
+        lanes = self.lanes
+        for number in itertools.count():
+            answer = feed.next()
+            if answer is None:
+                return
+            total, weight, [(lane, rows, mine, batch)] = answer
+            if total is None and not rows:
+                return
+            # For whoever looks whether there is any progress.
+            _native.advance()
+            self._seed(_native.lane_seed("model", lanes.seed, self.epoch, number, lane))
+            self._share = 1 / lanes.total if weight is None else mine / weight
+            if rows:
+                self._gone_rows += rows
+                yield self._here(batch.values)
+
+    def _checked(self, said: Any, method: str) -> Mapping[str, Any]:
+        if not isinstance(said, dict):
+            raise TypeError(
+                f"{method} of the operator returned a {type(said).__name__}: return a dict of numbers, "
+                "such as {'train_loss': loss.item(), 'num_samples': len(batch)}"
+            )
+        return said
+
+    def _count(self, means: Means, said: Mapping[str, Any], rows: int) -> None:
+        """Add up what was said about some rows."""
+        values = {name: value for name, value in said.items() if name not in ("num_samples", *_LOSSES[:1])}
+        if "train_loss" in said:
+            values["loss"] = said["train_loss"]
+        means.add(values, int(as_number(said.get("num_samples")) or rows))
+
+    # Steps
+
+    def _stepping(self, index: int) -> Callable[..., Any]:
+        real = self._real[index]
+
+        def step(closure: Callable[[], Any] | None = None) -> Any:
+            if self._applying or not self._in_batch:
+                return real(closure) if closure is not None else real()
+            if closure is not None:
+                return self._search(index, closure)
+            if self._apart:
+                self._together(index, self._taken(index))
+            else:
+                self._keep(index)
+            return None
+
+        # Schedulers look for it, and would warn that another step has taken the place of theirs.
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        return step
+
+    def _taken(self, index: int) -> list[Tensor | None]:
+        """This lane's gradients, weighed by its rows."""
+        found: list[Tensor | None] = []
+        for parameter in self._parameters[index]:
+            grad = None if parameter.grad is None else parameter.grad.detach()
+            if grad is not None and grad.is_sparse:
+                grad = grad.to_dense()
+            found.append(grad if grad is None or self._share == 1.0 else grad * self._share)
+        return found
+
+    def _keep(self, index: int) -> None:
+        """Wait for the other lanes of this worker: the step is done when they have come as far."""
+        waiting = self._waiting.setdefault(self._lane, {})
+        if index in waiting:
+            raise ValueError(
+                "the operator takes more than one step for a batch, which needs a worker for each lane: "
+                f"there are {self.lanes.total} lanes on {self.lanes.group.size} workers; leave lanes out, or "
+                "start as many workers"
+            )
+        # A copy: what the lane does afterwards with its gradients is not part of the step.
+        waiting[index] = [None if each is None else each.clone() for each in self._taken(index)]
+
+    def _meet(self, word: _Word) -> list[_Word]:
+        """What all workers do now; those that take a step must take the same."""
+        # Peers of the group have proved the key of the job.
+        told = self.lanes.group._native.gather_bytes(pickle.dumps(tuple(word)))
+        words = [_Word(*pickle.loads(each)) for each in told]
+        busy = [(rank, each) for rank, each in enumerate(words) if each.does != _END]
+        for rank, each in busy[1:]:
+            first = busy[0][1]
+            if (each.does, each.optimizer) != (first.does, first.optimizer):
+                raise ValueError(
+                    f"operators take different steps: that of rank {busy[0][0]} optimizer {first.optimizer}, "
+                    f"that of rank {rank} optimizer {each.optimizer}; let all take the same steps in the "
+                    "same order"
+                )
+        return words
+
+    def _together(self, index: int, grads: list[Tensor | None]) -> None:
+        words = self._meet(_Word("step", index, _has(grads)))
+        self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
+        self._take_step(index)
+
+    def _take_step(self, index: int) -> None:
+        # Where another step follows and fails, this one is done and that one is not.
+        self._torn = True
+        self._applying = True
+        try:
+            self._apply(self.optimizers[index], self._parameters[index])
+        finally:
+            self._applying = False
+        self._steps += 1
+
+    def _sum(self, index: int, lanes: dict[int, list[Tensor | None]], has: list[bytes]) -> None:
+        """Let gradients be those of all lanes; what none of them has stays without."""
+        parameters = self._parameters[index]
+        used = [any(each and each[place] for each in has) for place in range(len(parameters))]
+        for dtype in dict.fromkeys(p.dtype for p, is_used in zip(parameters, used, strict=True) if is_used):
+            places = [i for i, p in enumerate(parameters) if used[i] and p.dtype == dtype]
+            flats = {}
+            for lane, grads in lanes.items():
+                parts = [(grads[i], parameters[i]) for i in places]
+                whole = [torch.zeros_like(own) if grad is None else grad for grad, own in parts]
+                flats[lane] = torch.cat([part.reshape(-1) for part in whole])
+            added = self._added(flats)
+            sizes = [parameters[i].numel() for i in places]
+            for i, part in zip(places, added.split(sizes), strict=True):
+                parameters[i].grad = part.view(parameters[i].shape)
+        for parameter, is_used in zip(parameters, used, strict=True):
+            if not is_used:
+                parameter.grad = None
+
+    def _added(self, flats: dict[int, Tensor]) -> Tensor:
+        if self._other is not None:
+            [whole] = flats.values()
+            self._other._sum_of_all(whole)
+            return whole
+        if self.lanes.alone:
+            return next(iter(flats.values()))
+        arrays = {lane: flat.cpu().contiguous() for lane, flat in flats.items()}
+        self.lanes.group.all_reduce(arrays)
+        return next(iter(arrays.values())).to(self.device)
+
+    def _search(self, index: int, closure: Callable[[], Any] | None) -> Any:
+        """A step that asks for the loss several times; who has no rows goes the same way with zeros."""
+
+        def evaluate() -> Tensor:
+            loss = torch.zeros(())
+            for parameter in [] if closure is not None else self._parameters[index]:
+                parameter.grad = None
+            if closure is not None:
+                self._applying = False
+                loss = closure().detach() * self._share
+                self._applying = True
+            grads = self._taken(index)
+            words = self._meet(_Word("search", index, _has(grads), float(loss)))
+            self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
+            self._torn = True
+            return torch.tensor(sum(word.loss for word in words), device=self.device)
+
+        self._applying = True
+        try:
+            found = self._real[index](evaluate)
+        finally:
+            self._applying = False
+        self._steps += 1
+        return found
+
+    def commit(self) -> float | None:
+        """Join the others until all have ended; then the batch is done."""
+        if not self._owns_batch:
+            return super().commit()
+        self.applied = None
+        loss = sum(self._losses.values())
+        try:
+            words = self._ended(_Word(_END, loss=loss, stops=wants_to_stop(), says=self._says))
+        except CollectiveError:
+            if self._torn and max(self._steps, self._most_steps) == 1 and not self._buffers._has_any:  # type: ignore[union-attr]
+                # Its one step is done here, whole: only the news of the end did not come.
+                self._done()
+                self.applied = loss
+            raise
+        self._buffers.finish(words[0].says)  # type: ignore[union-attr]
+        self.stops = any(word.stops for word in words)
+        self._done()
+        return sum(word.loss for word in words)
+
+    def _ended(self, word: _Word) -> list[_Word]:
+        if not self._apart:
+            return self._step_of_all_lanes(word)
+        while True:
+            words = self._meet(word)
+            busy = next((each for each in words if each.does != _END), None)
+            if busy is None:
+                return words
+            index = busy.optimizer
+            if busy.does == "search":
+                self._search(index, None)
+                continue
+            nothing: list[Tensor | None] = [None] * len(self._parameters[index])
+            self._sum(index, {self.lanes.mine[0]: nothing}, [each.has for each in words])
+            self._take_step(index)
+
+    def _step_of_all_lanes(self, word: _Word) -> list[_Word]:
+        """The one step for which lanes have waited; the only optimizer is the first."""
+        nothing: list[Tensor | None] = [None] * len(self._parameters[0])
+        grads = {lane: self._waiting.get(lane, {}).get(0, nothing) for lane in self.lanes.mine}
+        has = bytes(any(each) for each in zip(*(_has(each) for each in grads.values()), strict=True))
+        stepped = any(0 in waiting for waiting in self._waiting.values())
+        words = self._meet(word._replace(optimizer=int(stepped), has=has))
+        if any(each.optimizer for each in words):
+            self._sum(0, grads, [each.has for each in words])
+            self._take_step(0)
+        return words
+
+    def _done(self) -> None:
+        """A batch is done."""
+        self._most_steps = max(self._most_steps, self._steps)
+        self._steps = 0
+        self._batch += 1
+        self._waiting.clear()
+        self._losses.clear()
+        self._stepped()
+        self.repeated.done()
+        self._torn = False
+
+    def roll_back(self) -> bool:
+        """Forget what was begun of a batch; false where a part of its steps was done."""
+        self._waiting.clear()
+        self._losses.clear()
+        self._steps = 0
+        return super().roll_back()
+
+    def said(self) -> dict[str, float]:
+        """What the operator has said about the epoch's batches, over all workers."""
+        return self._said_by_all()
+
+    # Evaluation and prediction
+
+    def evaluate(self, lane: int, part: Batch, meters: Mapping[str, Any]) -> float:
+        """Let the operator judge some rows, if it does."""
+        if not self.judges:
+            return super().evaluate(lane, part, meters)
+        self._seed_answer(lane, part)
+        try:
+            with torch.no_grad(), self._timed("eval_fwd"):
+                info = {**self.info, "batch_idx": self.judgement.rows}
+                said = self.operator.validate_batch(self._here(part.values), info)
+        except Exception as error:
+            _torch_outputs.note(error, lane, len(part.rows), part)
+            raise
+        self._count(self.judgement, self._checked(said, "validate_batch"), len(part.rows))
+        return 0.0
+
+    def judge_all(self, batches: Iterator[Batch]) -> bool:
+        """Let the operator judge all batches of this worker, where it does so itself; say whether."""
+        self.judgement = Means()
+        if not self._owns_validation:
+            return False
+        rows = 0
+
+        def values() -> Iterator[Any]:
+            nonlocal rows
+            for batch in batches:
+                rows += rows_of(batch.values)
+                _native.advance()
+                yield self._here(batch.values)
+
+        with torch.no_grad():
+            said = self._checked(self.operator.validate(values(), dict(self.info)), "validate")
+        # What it did not ask for still belongs to the work of all.
+        for batch in batches:
+            rows += rows_of(batch.values)
+        self._count(self.judgement, said, rows)
+        return True
+
+    def _answer(self, values: Any) -> Any:
+        return self.operator.predict_batch(values) if self._answers else super()._answer(values)
+
+
+def _has(grads: list[Tensor | None]) -> bytes:
+    return bytes(each is not None for each in grads)
+
+
+def _loss_of(said: Mapping[str, Any]) -> float:
+    """The loss among what was said: by its name, or all that are called so, together."""
+    for name in _LOSSES:
+        number = as_number(said.get(name))
+        if number is not None:
+            return number
+    named = [as_number(value) for name, value in said.items() if "loss" in name]
+    return float(sum(value for value in named if value is not None))

@@ -1,0 +1,194 @@
+"""Lightning modules: their steps, optimizers and schedulers, on Grampus's workers instead of a Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grampus._training import creator
+from grampus._training.means import Means
+from grampus.frameworks import _torch_devices, _torch_making, _torch_outputs, _torch_schedules
+from grampus.frameworks import torch as plain
+
+if TYPE_CHECKING:
+    from grampus._training.feed import Batch
+    from grampus._training.job import Spec
+    from grampus._training.lanes import Lanes
+
+feed = plain.feed
+take = plain.take
+portable = plain.portable
+joined = plain.joined
+predictions = plain.predictions
+digest = plain.digest
+save_weights = plain.save_weights
+save_as = plain.save_as
+weights_of = plain.weights_of
+made = plain.made
+
+
+class _Trainer:
+    """What steps of users ask a Trainer for."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.world_size = lanes.group.size
+        self.global_rank = self.local_rank = lanes.group.rank
+        self.is_global_zero = lanes.group.rank == 0
+        self.current_epoch = self.global_step = 0
+        self.training = self.validating = self.sanity_checking = False
+        self.max_epochs: int | None = None
+        self.logger = None
+        self.loggers: list[Any] = []
+        self.callbacks: list[Any] = []
+        self.lr_scheduler_configs: list[Any] = []
+        self.optimizers: list[Any] = []
+
+
+class Model(plain.Model):
+    """A Lightning module; what its steps log goes into the records."""
+
+    judges = True
+
+    def _make(self, training: bool) -> tuple[Any, Any, list[Any], list[Any], Any]:
+        spec, seed = self.spec, self.lanes.seed
+        creator.seed_all(creator.make_seed(seed, 0))
+        module = _torch_making.make_module(spec)
+        _check(module)
+        device = _torch_devices.device_of(module, spec.device)
+        module.to(device)
+        self._attend(module)
+        if not training:
+            return module, device, [], [], None
+        creator.seed_all(creator.make_seed(seed, 1))
+        optimizer, schedulers = configured(module.configure_optimizers())
+        self.trainer.optimizers = [optimizer]
+        return module, device, [optimizer], _torch_schedules.scheduled(schedulers, [optimizer], "epoch"), None
+
+    def _attend(self, module: Any) -> None:
+        """Hear what steps log."""
+        self.trainer = _Trainer(self.lanes)
+        self._logged: dict[str, Any] = {}
+        self.judgement = Means()
+        self._batch = 0
+        module._trainer = self.trainer
+        module.log = self._log
+        module.log_dict = lambda values, *_, **__: self._logged.update(values)
+
+    def _log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
+        self._logged[name] = value
+
+    def epoch_begins(self, epoch: int = 0, batch: int = 0) -> None:
+        """Get ready to train."""
+        super().epoch_begins(epoch, batch)
+        self.trainer.max_epochs = self.info.get("num_epochs")
+        self.trainer.current_epoch, self.trainer.global_step = epoch, self.step
+        self._batch = batch
+        self.module.on_train_epoch_start()
+
+    def epoch_ends(self, record: dict[str, float]) -> None:
+        """Tell the module, and move the schedulers on."""
+        self.module.on_train_epoch_end()
+        super().epoch_ends(record)
+
+    def _forward(self, values: Any) -> tuple[Any, Any, Any]:
+        values = self._here(values)
+        self.trainer.training, self.trainer.global_step = True, self.step
+        self._logged = {}
+        with self._casting():
+            said = self.module.training_step(values, self._batch)
+        loss = said.get("loss") if isinstance(said, Mapping) else said
+        if loss is None:
+            raise ValueError("training_step returned no loss: return a tensor, or a dict with one as 'loss'")
+        return _torch_outputs.loss_of(lambda output: output, loss, None), None, None
+
+    def train(self, lane: int, rows: int, share: float, seed: int, part: Batch | None) -> None:
+        """Forward and backward of one lane's rows; what was logged counts for them."""
+        super().train(lane, rows, share, seed, part)
+        if part is not None:
+            self.own.join(self._logged, rows)
+
+    def commit(self) -> float | None:
+        """Sum over all lanes, and apply the step."""
+        self._batch += 1
+        return super().commit()
+
+    def hurry(self) -> None:
+        """What steps log is asked for with each."""
+
+    def said(self) -> dict[str, float]:
+        """What was logged in the epoch, over all workers."""
+        return self._said_by_all()
+
+    # Evaluation and prediction
+
+    def judge_all(self, batches: Any) -> bool:
+        """The module judges batch by batch."""
+        del batches
+        self.judgement = Means()
+        self._batch = 0
+        return False
+
+    def evaluate(self, lane: int, part: Batch, meters: Mapping[str, Any]) -> float:
+        """Let the module judge some rows."""
+        del meters
+        self._seed_answer(lane, part)
+        self._logged = {}
+        self.trainer.training, self.trainer.validating = False, True
+        try:
+            with torch.no_grad(), self._timed("eval_fwd"), self._casting():
+                said = self.module.validation_step(self._here(part.values), self._batch)
+        except Exception as error:
+            _torch_outputs.note(error, lane, len(part.rows), part)
+            raise
+        self._batch += 1
+        loss = said.get("loss") if isinstance(said, Mapping) else said
+        found = dict(self._logged)
+        if loss is not None and "val_loss" not in found:
+            found["val_loss"] = loss
+        self.judgement.add(found, len(part.rows))
+        return 0.0
+
+    def _answer(self, values: Any) -> Any:
+        with self._casting():
+            return self.module.predict_step(values, self._batch)
+
+
+def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> Model:
+    """What the loop asks."""
+    return Model(spec, lanes, state, training)
+
+
+def _check(module: Any) -> None:
+    if not hasattr(module, "training_step") or not hasattr(module, "configure_optimizers"):
+        raise TypeError(f"a {type(module).__name__} is no LightningModule: use Estimator.from_torch")
+    if not getattr(module, "automatic_optimization", True):
+        raise ValueError(
+            "the module has automatic_optimization=False: write its step as a gp.TrainingOperator, and use "
+            "Estimator.from_torch"
+        )
+
+
+def configured(found: Any) -> tuple[Any, list[Any]]:
+    """The optimizer and the schedulers that `configure_optimizers` has returned, in whichever form.
+
+    >>> configured({"optimizer": "adam", "lr_scheduler": {"scheduler": "step", "interval": "step"}})
+    ('adam', [{'scheduler': 'step', 'interval': 'step'}])
+    """
+    schedulers: Any = []
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
+        found, schedulers = found
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        if len(found) != 1:
+            raise ValueError(
+                f"configure_optimizers returned {len(found)} optimizers: write the step as a "
+                "gp.TrainingOperator, and use Estimator.from_torch"
+            )
+        [found] = found
+    if isinstance(found, Mapping):
+        schedulers = found.get("lr_scheduler", schedulers)
+        found = found["optimizer"]
+    if not isinstance(schedulers, list | tuple):
+        schedulers = [schedulers]
+    return found, list(schedulers)
