@@ -84,7 +84,10 @@ def test_a_creator_of_data_that_needs_three_arguments():
         ({"optimizer": lambda model, config: None}, "optimizer creator returned a NoneType"),
         ({"loss": "mse"}, "loss is a str: pass a module"),
         ({"loss": lambda config: 3}, "loss creator returned a int"),
-        ({"scheduler": "cosine"}, r"scheduler is a str: pass a torch scheduler or a function f\(optimizer"),
+        (
+            {"scheduler": "cosine"},
+            r"scheduler is a str: pass a torch scheduler, one of gp.optim, or a function f\(optimizer",
+        ),
         ({"scheduler": lambda optimizer, config: 3}, "scheduler creator returned a int"),
     ],
     ids=[

@@ -142,12 +142,14 @@ class Estimator(Placement, Weights, Params):
                 operator. Functions and classes are called on every worker, seeded alike; all begin with the
                 weights of the first.
             optimizer: a torch optimizer of that module, a function `f(model, config)`, or a class or a name
-                such as "adam", whose settings (`lr`, …) are taken from `config`.
+                such as "adam", whose settings (`lr`, …) are taken from `config`; or one of `gp.optim`, which
+                divides what it remembers among the workers.
             loss: a module, its class, a function `f(output, target)`, or a function `f(config)` that returns
                 one of these; `None` where the model's output has a `loss` of its own.
             metrics: see `grampus.metrics`: measured on the rows of each epoch, on validation data, and by
                 `evaluate`.
-            scheduler: of the learning rate: an object, or a function `f(optimizer, config)`.
+            scheduler: of the learning rate: an object, one of `gp.optim`, a function `f(optimizer, config)`,
+                or `{"scheduler": …, "monitor": "val_accuracy", "interval": "epoch" or "step"}`.
             config: passed to all these functions, and to those that make data.
             backend: what sums the gradients: "grampus", "torch_distributed" (Gloo, or NCCL on GPUs) or
                 "horovod".

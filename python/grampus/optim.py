@@ -1,6 +1,7 @@
-"""Optimizers and schedules of Grampus's own engine, for `gp.Estimator.from_native`.
+"""Optimizers and schedules of Grampus's own, for `gp.Estimator.from_native` and `from_torch`.
 
-Settings and defaults are those of torch.optim, and results equal to rounding.
+Settings and defaults are those of torch.optim, and results equal to rounding. Of torch models, what an
+optimizer remembers is divided among the workers; a schedule moves optimizers of torch, too.
 
 >>> import grampus as gp
 >>> gp.optim.SGD(lr=0.1, momentum=0.9).description()["kind"]
@@ -137,7 +138,7 @@ class LAMB(Optimizer):
 
 @dataclass(frozen=True)
 class Group:
-    """Layers with a learning rate of their own, as a factor, and a decay: see `Estimator.from_native`.
+    """Layers with a learning rate of their own, as a factor, and a decay: only for `Estimator.from_native`.
 
     `layers` are names of layers or of single parameters, such as "fc" or "fc.bias".
     """

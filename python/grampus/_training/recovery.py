@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -145,6 +146,9 @@ def train(
                 if saved is None:
                     first = losses.lost[-1] if losses.lost else error
                     raise _noted(first, f"{error}, and it was not saved: pass checkpoint=") from None
+                if saved.resumed_from is not None:
+                    text = f"the run goes on from the checkpoint {saved.resumed_from}: {error}"
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)
                 job = saved
                 continue
             job = replace(job, losses=job.losses + 1)

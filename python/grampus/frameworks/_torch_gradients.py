@@ -435,6 +435,7 @@ class LaneBuffers:
         self._committed: dict[str, Tensor] = {}
         self._versions: dict[str, tuple[int, int]] = {}
         self._of_lane_0: dict[str, Tensor] = {}
+        self._before: dict[str, Tensor] = {}
         if self._has_any:
             buffers = self._buffers()
             self._committed = {name: buffer.detach().clone() for name, buffer in buffers.items()}
@@ -494,6 +495,7 @@ class LaneBuffers:
         """Take those of lane 0."""
         if not self._has_any:
             return
+        self._before = dict(self._committed)
         if self._others:
             self._undo()
         buffers = self._buffers()
@@ -506,6 +508,10 @@ class LaneBuffers:
             self._spread([buffers[name] for name in self._changing])
         self._commit(buffers)
         self._steps += 1
+
+    def step_back(self) -> None:
+        """Let all be as they were before the step that was finished last: it was not applied."""
+        _put(self._before, self._buffers())
 
     @contextmanager
     def kept(self) -> Iterator[None]:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grampus._training import creator
+from grampus.frameworks._torch_divided import Divided
 from grampus.operators import overrides
+from grampus.optim import Optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from grampus._training.job import Spec
+    from grampus.collective import Group
 
 
 class Several(torch.nn.ModuleList):  # type: ignore[misc]
@@ -64,24 +67,34 @@ def make_module(spec: Spec) -> Any:
     return module
 
 
-def make_optimizers(spec: Spec, module: Any) -> list[Any]:
+def make_optimizers(spec: Spec, module: Any, group: Group) -> list[Any]:
     """One optimizer, or those of an operator that has several."""
     optimizer = spec.optimizer
     if isinstance(optimizer, str):
         optimizer = _named_optimizer(optimizer)
-    if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
+    if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer | Optimizer):
         kind: Any = optimizer
-        settings = inspect.signature(kind).parameters.keys() & spec.config.keys()
-        optimizer = kind(module.parameters(), **{name: spec.config[name] for name in settings})
-    elif not isinstance(optimizer, torch.optim.Optimizer | list | tuple):
+        names = inspect.signature(kind).parameters.keys() & spec.config.keys()
+        settings = {name: spec.config[name] for name in names}
+        own = issubclass(kind, Optimizer)
+        optimizer = kind(**settings) if own else kind(module.parameters(), **settings)
+    elif not isinstance(optimizer, torch.optim.Optimizer | Optimizer | list | tuple):
         if not callable(optimizer):
             raise TypeError(
-                f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, a function f(model, "
-                "config), or a name such as 'adam'"
+                f"optimizer is a {type(optimizer).__name__}: pass a torch optimizer, one of gp.optim, a "
+                "function f(model, config), or a name such as 'adam'"
             )
         optimizer = creator.call(
             optimizer, "optimizer creator", "f(model, config)", _given(module), spec.config
         )
+    if isinstance(optimizer, Optimizer):
+        if _trains(spec):
+            raise ValueError(
+                f"gp.optim.{type(optimizer).__name__} takes one step for each batch, and a "
+                "training_operator_cls with a train_batch or train_epoch of its own takes others: use "
+                "an optimizer of torch.optim"
+            )
+        return [Divided(optimizer, module, group)]
     found = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
     if len(found) != 1 and not _trains(spec):
         raise ValueError(
@@ -96,9 +109,9 @@ def make_optimizers(spec: Spec, module: Any) -> list[Any]:
 def _check_optimizer(optimizer: Any, module: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"the optimizer creator returned a {type(optimizer).__name__}, not a torch optimizer")
-    own = {id(parameter) for parameter in module.parameters()}
+    known = {id(parameter) for parameter in module.parameters()}
     held = [p for group in optimizer.param_groups for p in group["params"]]
-    foreign = sum(id(parameter) not in own for parameter in held)
+    foreign = sum(id(parameter) not in known for parameter in held)
     if foreign:
         raise ValueError(
             f"{foreign} of the optimizer's {len(held)} parameters are not the model's: it was built for "
@@ -118,34 +131,6 @@ def _named_optimizer(name: str) -> Any:
     if kind is None:
         raise ValueError(f"there is no optimizer {name!r}: use one of {', '.join(sorted(known))}")
     return kind
-
-
-def make_schedulers(spec: Spec, optimizers: list[Any]) -> list[Any]:
-    """None, one, or those of several optimizers."""
-    scheduler = spec.scheduler
-    if scheduler is None:
-        return []
-    if not hasattr(scheduler, "step") and not isinstance(scheduler, list | tuple):
-        if not callable(scheduler):
-            raise TypeError(
-                f"scheduler is a {type(scheduler).__name__}: pass a torch scheduler or a function "
-                "f(optimizer, config)"
-            )
-        given = optimizers[0] if len(optimizers) == 1 else list(optimizers)
-        scheduler = creator.call(scheduler, "scheduler creator", "f(optimizer, config)", given, spec.config)
-    return checked_schedulers(
-        list(scheduler) if isinstance(scheduler, list | tuple) else [scheduler], optimizers
-    )
-
-
-def checked_schedulers(found: list[Any], optimizers: list[Any]) -> list[Any]:
-    """Schedulers of these optimizers."""
-    for each in found:
-        if not hasattr(each, "step"):
-            raise TypeError(f"the scheduler creator returned a {type(each).__name__}, not a torch scheduler")
-        if hasattr(each, "optimizer") and all(each.optimizer is not own for own in optimizers):
-            raise ValueError("the scheduler was built for another optimizer: build it from this one")
-    return found
 
 
 def make_loss(spec: Spec) -> Callable[..., Any] | None:

@@ -20,10 +20,18 @@ Tensor = Any
 
 def take(model: Any) -> dict[str, Any]:
     """All that a run needs to go on: tensors by name, and plain values."""
+    return {
+        **described(model, [each.state_dict() for each in model.optimizers]),
+        "model": {name: packed(value) for name, value in uncompiled(model.module).state_dict().items()},
+    }
+
+
+def described(model: Any, states: list[dict[str, Any]]) -> dict[str, Any]:
+    """All but weights and buffers, with these states of the optimizers."""
     apart: dict[str, Tensor] = {}
     optimizers = [
         _optimizer_state(each, f"optimizer{number}." if number else "", apart)
-        for number, each in enumerate(model.optimizers)
+        for number, each in enumerate(states)
     ]
     schedulers = [
         _scheduler_state(each, f"scheduler{number or ''}", apart)
@@ -33,7 +41,6 @@ def take(model: Any) -> dict[str, Any]:
     plain |= {"other_optimizers": optimizers[1:], "other_schedulers": schedulers[1:]}
     plain["besides"] = _without_tensors(model.besides(), "besides", apart)
     return {
-        "model": {name: packed(value) for name, value in uncompiled(model.module).state_dict().items()},
         "optimizer": {name: packed(value) for name, value in apart.items()},
         "plain": plain,
     }
@@ -44,8 +51,7 @@ def uncompiled(module: Any) -> Any:
     return getattr(module, "_orig_mod", module)
 
 
-def _optimizer_state(optimizer: Any, prefix: str, apart: dict[str, Tensor]) -> dict[str, Any]:
-    whole = optimizer.state_dict()
+def _optimizer_state(whole: dict[str, Any], prefix: str, apart: dict[str, Tensor]) -> dict[str, Any]:
     return {
         "groups": _without_tensors(whole["param_groups"], f"{prefix}groups", apart),
         "state": {
@@ -63,7 +69,10 @@ def _scheduler_state(scheduler: Any, name: str, apart: dict[str, Tensor]) -> dic
 
 def load(model: Any, state: dict[str, Any]) -> None:
     """Go on where `take` was called."""
-    load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
+    if "parts" in state:
+        model.heal(state)
+    else:
+        load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
     plain = state.get("plain")
     if not model.optimizers or not plain:
         return
@@ -86,7 +95,7 @@ def load(model: Any, state: dict[str, Any]) -> None:
 def _load_optimizer(optimizer: Any, told: dict[str, Any], apart: dict[str, Tensor]) -> None:
     kept = {int(key): _with_tensors(values, apart) for key, values in told["state"].items()}
     groups = _with_tensors(told["groups"], apart)
-    mine = optimizer.state_dict()["param_groups"]
+    mine = optimizer.param_groups
     if [len(group["params"]) for group in mine] != [len(group["params"]) for group in groups]:
         raise ValueError(
             f"the saved optimizer has groups of {[len(group['params']) for group in groups]} parameters, "

@@ -9,7 +9,7 @@ import torch
 
 from grampus._training import creator
 from grampus._training.means import Means
-from grampus.frameworks import _torch_devices, _torch_making, _torch_outputs
+from grampus.frameworks import _torch_devices, _torch_making, _torch_outputs, _torch_schedules
 from grampus.frameworks import torch as plain
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Model(plain.Model):
         creator.seed_all(creator.make_seed(seed, 1))
         optimizer, schedulers = configured(module.configure_optimizers())
         self.trainer.optimizers = [optimizer]
-        return module, device, [optimizer], _torch_making.checked_schedulers(schedulers, [optimizer]), None
+        return module, device, [optimizer], _torch_schedules.scheduled(schedulers, [optimizer], "epoch"), None
 
     def _attend(self, module: Any) -> None:
         """Hear what steps log."""

@@ -22,10 +22,12 @@ from grampus._training.model import LoopModel
 from grampus._training.repeated import Repeated
 from grampus.frameworks import (
     _torch_datasets,
+    _torch_divided,
     _torch_feed,
     _torch_formats,
     _torch_making,
     _torch_outputs,
+    _torch_schedules,
     _torch_state,
 )
 from grampus.frameworks._torch_devices import Late, Precision, device_of
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from grampus._training.lanes import Lanes
 
 Tensor = Any
-_PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
 # What sums the gradients of several lanes.
 _BACKENDS: dict[str, Any] = {
     "grampus": LaneGradients,
@@ -71,7 +72,9 @@ class Model(LoopModel):
             # The first optimizer of a process imports it, for seconds: here all workers do so at once.
             importlib.import_module("torch._dynamo")
         made = creator.in_turn(lanes, lambda: self._make(training))
-        self.module, self.device, self.optimizers, self.schedulers, self.loss = made
+        self.module, self.device, self.optimizers, self.schedules, self.loss = made
+        # As users know them.
+        self.schedulers = [each.scheduler for each in self.schedules]
         self.optimizer = self.optimizers[0] if self.optimizers else None
         self._needed = _torch_making.needed(self.module)
         precision = self.spec.precision
@@ -81,6 +84,10 @@ class Model(LoopModel):
             _torch_state.load(self, state)
         else:
             _torch_state.spread(self.module, lanes.group)
+        # Whether what the optimizer remembers is divided among workers.
+        self.sharded = isinstance(self.optimizer, _torch_divided.Divided) and self.optimizer.divide()
+        # The loss of such a step, once it was applied here and before all know.
+        self.applied: float | None = None
         self.meters: dict[int, dict[str, Any]] = {}
         self.tally = Tally(lanes.group, shares=False)
         self.repeated = Repeated()
@@ -116,8 +123,8 @@ class Model(LoopModel):
         if not training:
             return module, device, [], [], loss
         creator.seed_all(creator.make_seed(seed, 1))
-        optimizers = _torch_making.make_optimizers(spec, module)
-        return module, device, optimizers, _torch_making.make_schedulers(spec, optimizers), loss
+        optimizers = _torch_making.make_optimizers(spec, module, self.lanes.group)
+        return module, device, optimizers, _torch_schedules.make_schedulers(spec, optimizers), loss
 
     def _prepare(self) -> None:
         """What has to be there before states are loaded."""
@@ -261,6 +268,10 @@ class Model(LoopModel):
         self.tally.commit()
         self.repeated.done()
         self._torn = False
+        if self.sharded:
+            self.applied = float(loss)
+            self.optimizer.spread()  # type: ignore[union-attr]
+            self.applied = None
         return None if self._late is not None else float(loss)
 
     def _apply(self, optimizer: Any, parameters: Iterable[Any]) -> None:
@@ -280,9 +291,16 @@ class Model(LoopModel):
     def _stepped(self) -> None:
         """A step is done."""
         self.step += 1
-        if self.spec.scheduler_step_freq == "batch":
-            for scheduler in self.schedulers:
-                scheduler.step()
+        for each in self.schedules:
+            each.step_ends()
+
+    def held(self) -> dict[str, Any]:
+        """What this worker has of a run whose memory is divided, without asking the others."""
+        return _torch_divided.held(self)
+
+    def heal(self, state: dict[str, Any]) -> None:
+        """Put together what all workers have that are left."""
+        _torch_divided.heal(self, state)
 
     def _measure(self) -> None:
         """Let metrics count the step; where all workers have it, before any of them has applied it."""
@@ -295,6 +313,10 @@ class Model(LoopModel):
     def roll_back(self) -> bool:
         """Forget what was begun of a step; false where a step was cut off in its midst."""
         self._unmetered.clear()
+        if self.sharded and self.optimizer.ready:  # type: ignore[union-attr]
+            # All have the sum: this worker can apply it later, if others have.
+            self._buffers.step_back()  # type: ignore[union-attr]
+            return True
         if not self._torn and self._buffers is not None:
             self._buffers.roll_back()
         return not self._torn
@@ -309,13 +331,8 @@ class Model(LoopModel):
 
     def epoch_ends(self, record: dict[str, float]) -> None:
         """Move the schedulers on."""
-        if self.spec.scheduler_step_freq != "epoch":
-            return
-        for scheduler in self.schedulers:
-            if isinstance(scheduler, _PLATEAU):
-                scheduler.step(record.get("val_loss", record["loss"]))
-            else:
-                scheduler.step()
+        for each in self.schedules:
+            each.epoch_ends(record)
 
     @property
     def learning_rate(self) -> float:

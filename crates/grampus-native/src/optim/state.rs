@@ -30,6 +30,15 @@ impl<T: Real> State<T> {
         }
     }
 
+    /// Of this many parameters, with all numbers zero, which take up no memory until they are written.
+    pub fn empty(optimizer: &Optimizer, length: usize) -> Self {
+        let slots = optimizer.slots().into_iter();
+        Self {
+            steps: 0,
+            slots: slots.map(|(name, _)| (name, vec![T::zero(); length])).collect(),
+        }
+    }
+
     /// Counts a step. Each has one call of this, then updates of ranges that do not overlap.
     pub fn begin_step(&mut self) {
         self.steps += 1;

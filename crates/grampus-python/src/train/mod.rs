@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod checkpoint;
 mod events;
 mod fit;
+mod flat;
 mod gradients;
 mod metrics;
 mod native;
@@ -17,6 +18,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     checkpoint::register(module)?;
     events::register(module)?;
     fit::register(module)?;
+    flat::register(module)?;
     gradients::register(module)?;
     metrics::register(module)?;
     native::register(module)?;

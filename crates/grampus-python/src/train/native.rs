@@ -125,7 +125,7 @@ impl NativeModel {
         let group = group.get()?;
         with!(self.get(), role => {
             let learner = role.learner()?;
-            let (steps, slots) = py.detach(move || (learner.state.steps(), learner.slots(&group)));
+            let (steps, slots) = py.detach(move || (learner.memory.state.steps(), learner.slots(&group)));
             let slots = slots.map_err(|error| raise(py, &error))?;
             let slots = slots.iter();
             let slots = slots.map(|(name, values)| ((*name).to_owned(), PyBytes::new(py, bytes_of(values)).unbind()));
@@ -135,7 +135,7 @@ impl NativeModel {
 
     /// Divides what the optimizer remembers among so many workers, of which this is one.
     fn divide(&self, owners: usize, me: usize) -> PyResult<()> {
-        with!(self.get(), role => role.learner().map(|learner| learner.divide(owners, me)))
+        with!(self.get(), role => role.learner().map(|learner| learner.memory.divide(owners, me)))
     }
 
     /// What this worker has of it; with the sum of gradients, the rate and what layers will keep, it can do one more step.
@@ -274,14 +274,14 @@ impl NativeModel {
 }
 
 /// Why a step could not be done.
-enum Failed {
+pub(super) enum Failed {
     NotLearning,
     Array(String),
     Learning(LearnError),
 }
 
 impl Failed {
-    fn raised(self, py: Python<'_>) -> PyErr {
+    pub(super) fn raised(self, py: Python<'_>) -> PyErr {
         match self {
             Self::NotLearning => not_learning(),
             Self::Array(reason) => PyTypeError::new_err(reason),
@@ -297,7 +297,7 @@ fn not_learning() -> PyErr {
 }
 
 /// What is wrong, for Python; a row has its number beside the text.
-fn wrong(py: Python<'_>, error: &NativeError) -> PyErr {
+pub(super) fn wrong(py: Python<'_>, error: &NativeError) -> PyErr {
     let raised = PyValueError::new_err(error.to_string());
     if let NativeError::Row { row, .. } = error {
         // An exception that takes no attributes still says it in words.
@@ -306,7 +306,7 @@ fn wrong(py: Python<'_>, error: &NativeError) -> PyErr {
     raised
 }
 
-fn parsed<T: DeserializeOwned>(text: &str) -> PyResult<T> {
+pub(super) fn parsed<T: DeserializeOwned>(text: &str) -> PyResult<T> {
     serde_json::from_str(text).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
@@ -334,7 +334,7 @@ fn filled<T: Real>(values: &mut [T], saved: &[u8], name: &str) -> PyResult<()> {
 }
 
 /// The numbers of an array, which must be of the model's precision.
-fn numbers<T: Real + Element>(array: &Buffer) -> Result<&[T], String> {
+pub(super) fn numbers<T: Real + Element>(array: &Buffer) -> Result<&[T], String> {
     let bytes = array.bytes();
     if array.dtype != T::DTYPE {
         return Err(format!(
@@ -441,7 +441,7 @@ impl<T: Real + Element> Role<T> {
             saved.push((name.as_str(), values));
         }
         let saved: Vec<(&str, &[T])> = saved.iter().map(|(name, values)| (*name, &values[..])).collect();
-        let restored = self.learner()?.state.restore(steps, &saved);
+        let restored = self.learner()?.memory.state.restore(steps, &saved);
         restored.map_err(|error| wrong(py, &error))
     }
 

@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use grampus_collective::{CollectiveError, Element, Group};
-use grampus_native::optim::{
-    Clip, Group as Tensors, Optimizer, State, Step, combine, norm, squares, update_alone,
-};
+use grampus_native::optim::{Clip, Group as Tensors, Optimizer, combine, norm, squares};
 use grampus_native::{Judged, Loss, NativeError, Network, Real, Rows, Shape};
 use serde::{Deserialize, Serialize};
 
-use super::sharing::{Held, Next, Rule, Share, heal, spread, update_kept};
+use super::memory::{Memory, Sum};
+use super::sharing::Held;
 use crate::gradients::{Gradients, Parameter};
 
 /// What can go wrong in a step.
@@ -104,29 +103,22 @@ pub struct Bounds {
 pub struct Learner<T> {
     /// The model with its loss.
     pub judging: Judging<T>,
-    /// How weights follow from gradients.
-    pub optimizer: Optimizer,
-    /// What the optimizer remembers; where that is divided among workers, of the parts that this one keeps.
-    pub state: State<T>,
+    /// How weights follow from gradients, and what is remembered for that.
+    pub memory: Memory<T>,
     /// Bounds of gradients.
     pub bounds: Bounds,
-    /// Which parts it keeps, where the memory is divided.
-    pub share: Option<Share>,
-    groups: Vec<Tensors>,
 }
 
 impl<T: Real + Element> Learner<T> {
     /// A model that was not trained yet.
     pub fn new(judging: Judging<T>, optimizer: Optimizer, bounds: Bounds) -> Result<Self, NativeError> {
-        optimizer.check()?;
-        let state = State::new(&optimizer, judging.network.parameters().len());
+        let places = judging.network.parameter_places().iter();
+        let tensors = places.map(|placed| placed.place.clone()).collect();
+        let memory = Memory::new(optimizer, tensors, judging.network.parameters().len())?;
         Ok(Self {
             judging,
-            optimizer,
-            state,
+            memory,
             bounds,
-            share: None,
-            groups: Vec::new(),
         })
     }
 
@@ -134,28 +126,12 @@ impl<T: Real + Element> Learner<T> {
     pub fn set_groups(&mut self, groups: &[LayerGroup]) -> Result<(), NativeError> {
         let places = self.judging.network.parameter_places();
         let names: Vec<&str> = places.iter().map(|placed| placed.name.as_str()).collect();
-        self.groups = groups
+        self.memory.groups = groups
             .iter()
             .map(|group| group.tensors(&names))
             .collect::<Result<_, _>>()?;
-        self.optimizer.check_groups(&self.groups, names.len())
-    }
-
-    /// From now on the optimizer's memory is divided among so many workers, of which this is one; what this one need not keep, it
-    /// forgets.
-    pub fn divide(&mut self, owners: usize, me: usize) {
-        let count = self.judging.network.parameters().len();
-        let share = Share { count, owners, me };
-        // Memory that was never written takes no room.
-        let mut fresh = State::new(&self.optimizer, count);
-        fresh.set_steps(self.state.steps());
-        for ((_, to), (_, from)) in fresh.slots_mut().zip(self.state.slots()) {
-            for range in share.kept().into_iter().map(|owner| share.range(owner)) {
-                to[range.clone()].copy_from_slice(&from[range]);
-            }
-        }
-        self.state = fresh;
-        self.share = Some(share);
+        let memory = &self.memory;
+        memory.optimizer.check_groups(&memory.groups, names.len())
     }
 
     /// Works through the rows of one of this worker's lanes, by its place among them. Says the loss, which counts `share`.
@@ -194,57 +170,34 @@ impl<T: Real + Element> Learner<T> {
 
     /// Applies the sum of all lanes, which lies in the memory of this worker's first.
     pub fn update(&mut self, gradients: &Gradients, rate: f64) -> Result<(), LearnError> {
-        let (tensors, sums) = (self.tensors(), self.sums(gradients)?);
-        let step = Step {
-            clip: self.clip(&tensors, sums)?,
-            groups: &self.groups,
-            ..Step::new(rate, &tensors)
-        };
+        let tensors = self.memory.tensors.clone();
+        let sum = self.sum(gradients, &tensors)?;
         let parameters = self.judging.network.parameters_mut();
-        update_alone(&self.optimizer, step, &mut self.state, parameters, sums)?;
-        Ok(())
+        Ok(self.memory.update_alone(parameters, sum, rate)?)
     }
 
     /// The same for the parts that this worker keeps, where the memory is divided; [`Learner::spread`] then gives all of them to all.
     pub fn update_kept(&mut self, gradients: &Gradients, rate: f64, group: &Group) -> Result<(), LearnError> {
-        let (tensors, sums) = (self.tensors(), self.sums(gradients)?);
-        let Some(share) = self.share else {
-            return self.update(gradients, rate);
-        };
-        let clip = self.clip(&tensors, sums)?;
-        let rule = Rule {
-            optimizer: &self.optimizer,
-            groups: &self.groups,
-            tensors: &tensors,
-        };
+        let tensors = self.memory.tensors.clone();
+        let sum = self.sum(gradients, &tensors)?;
         let parameters = self.judging.network.parameters_mut();
-        update_kept(
-            rule,
-            &share,
-            (rate, clip),
-            &mut self.state,
-            (parameters, sums),
-            group,
-        )
+        self.memory.update(parameters, sum, rate, group)
     }
 
     /// Gives all workers the weights that each has updated.
     pub fn spread(&mut self, group: &Group) -> Result<(), CollectiveError> {
-        match &self.share {
-            Some(share) => spread(share, self.judging.network.parameters_mut(), group),
-            None => Ok(()),
-        }
+        self.memory.spread(self.judging.network.parameters_mut(), group)
     }
 
     /// All that the optimizer remembers, by name; all workers must ask at once where it is divided.
     pub fn slots(&self, group: &Group) -> Result<Vec<(&'static str, Vec<T>)>, CollectiveError> {
-        let mut all = self.state.slots().to_vec();
-        if let Some(share) = &self.share {
-            for (_, numbers) in &mut all {
-                spread(share, numbers, group)?;
-            }
-        }
-        Ok(all)
+        let count = self.judging.network.parameters().len();
+        let slots = self.memory.slots().enumerate().map(|(place, name)| {
+            let mut whole = vec![T::zero(); count];
+            self.memory.slot(place, &mut whole, group)?;
+            Ok((name, whole))
+        });
+        slots.collect()
     }
 
     /// What this worker has of a run whose memory is divided. With `next`, what it needs to do one more step: the sum of the gradients
@@ -254,61 +207,44 @@ impl<T: Real + Element> Learner<T> {
         buffers: &[T],
         next: Option<(&Gradients, f64, &[T])>,
     ) -> Result<Option<Held<T>>, LearnError> {
-        let Some(share) = self.share else {
+        if self.memory.share.is_none() {
             return Ok(None);
-        };
+        }
         let next = match next {
             Some((gradients, rate, buffers)) => {
-                let sums = self.sums(gradients)?;
-                let parts = share.kept().into_iter().map(|owner| share.range(owner));
-                Some(Next {
-                    rate,
-                    clip: self.clip(&self.tensors(), sums)?,
-                    sums: parts.map(|range| sums[range].to_vec()).collect(),
-                    buffers: buffers.to_vec(),
-                })
+                Some((self.sum(gradients, &self.memory.tensors)?, rate, buffers))
             }
             None => None,
         };
         let parameters = self.judging.network.parameters();
-        Ok(Some(Held::of(share, &self.state, parameters, buffers, next)))
+        Ok(self.memory.held(parameters, buffers, next))
     }
 
     /// Takes what all workers that are left have, put together; says which part is lost, if one is.
     pub fn heal(&mut self, held: Vec<Held<T>>) -> Result<(), String> {
-        let tensors = self.tensors();
-        let rule = Rule {
-            optimizer: &self.optimizer,
-            groups: &self.groups,
-            tensors: &tensors,
-        };
-        let healed = heal(rule, held)?;
         let network = &mut self.judging.network;
-        if healed.parameters.len() != network.parameters().len() {
-            return Err("what was kept is of another model".into());
-        }
-        network.parameters_mut().copy_from_slice(&healed.parameters);
-        network.buffers_mut().copy_from_slice(&healed.buffers);
-        for ((_, numbers), slot) in self.state.slots_mut().zip(&healed.slots) {
-            numbers.copy_from_slice(slot);
-        }
-        self.state.set_steps(healed.steps);
+        let buffers = self.memory.heal(held, network.parameters_mut())?;
+        network.buffers_mut().copy_from_slice(&buffers);
         Ok(())
     }
 
-    fn tensors(&self) -> Vec<Range<usize>> {
-        let places = self.judging.network.parameter_places().iter();
-        places.map(|placed| placed.place.clone()).collect()
-    }
-
-    /// The sum of all lanes.
-    fn sums<'a>(&self, gradients: &'a Gradients) -> Result<&'a [T], CollectiveError> {
+    /// The sum of all lanes, as it is applied.
+    fn sum<'a>(
+        &self,
+        gradients: &'a Gradients,
+        tensors: &'a [Range<usize>],
+    ) -> Result<Sum<'a, T>, LearnError> {
         let Some(memory) = gradients.memory(0) else {
-            return Err(CollectiveError::Argument("this worker has no lane".into()));
+            return Err(CollectiveError::Argument("this worker has no lane".into()).into());
         };
         let count = self.judging.network.parameters().len();
         // SAFETY: the memory was made for these parameters, aligned to cache lines, and all sums are through.
-        Ok(unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<T>(), count) })
+        let numbers = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<T>(), count) };
+        Ok(Sum {
+            numbers,
+            tensors,
+            clip: self.clip(tensors, numbers)?,
+        })
     }
 
     fn clip(&self, tensors: &[Range<usize>], sums: &[T]) -> Result<Clip, NativeError> {

@@ -106,7 +106,7 @@ impl<T: Real + Element> Trained<T> {
     pub fn divide(&mut self) {
         let group = &self.seat.group;
         if group.size() > 1 {
-            self.learner.divide(group.size(), group.rank());
+            self.learner.memory.divide(group.size(), group.rank());
         }
     }
 
@@ -130,7 +130,7 @@ impl<T: Real + Element> Trained<T> {
 
     /// The learning rate of the next step.
     pub fn rate(&self) -> f64 {
-        let base = self.learner.optimizer.lr();
+        let base = self.learner.memory.optimizer.lr();
         let cuts = self.plateau.as_ref().map_or(0, PlateauState::cuts);
         self.schedule.as_ref().map_or(base, |schedule| {
             schedule.rate_after_cuts(cuts, base, self.step, self.epoch)
@@ -229,7 +229,7 @@ impl<T: Real + Element> Trained<T> {
         if !self.kept.is_empty() && group.size() > 1 {
             group.broadcast(&mut self.first_kept, 0)?;
         }
-        if self.learner.share.is_some() {
+        if self.learner.memory.share.is_some() {
             // Who goes on from here knows that all others have what they need to do so, too.
             self.ready = true;
             group.barrier()?;

@@ -134,7 +134,7 @@ fn begun<T: Real + Element>(
 
 /// What this worker keeps of a run that was cut off; nothing of a step that is being applied.
 fn has<T: Real + Element>(trained: &Trained<T>) -> Result<Option<Has>, RunError> {
-    if trained.learner.share.is_none() {
+    if trained.learner.memory.share.is_none() {
         return Ok(Some(Has::Whole(trained.state()?.to_bytes()?)));
     }
     let plain =

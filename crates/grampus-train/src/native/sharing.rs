@@ -44,6 +44,11 @@ impl Share {
         }
     }
 
+    /// Where they lie.
+    pub fn kept_ranges(self) -> impl Iterator<Item = Range<usize>> {
+        self.kept().into_iter().map(move |owner| self.range(owner))
+    }
+
     /// The bounds of all parts.
     fn bounds(&self) -> impl Iterator<Item = Range<usize>> {
         (0..self.owners).map(|owner| self.range(owner))
@@ -158,6 +163,8 @@ struct HeldPart<T> {
 pub(super) struct Next<T> {
     pub rate: f64,
     pub clip: Clip,
+    /// Those that have a gradient.
+    pub tensors: Vec<Range<usize>>,
     /// Of each part.
     pub sums: Vec<Vec<T>>,
     pub buffers: Vec<T>,
@@ -208,6 +215,10 @@ impl<T: Real + Element> Held<T> {
     fn catch_up(&mut self, rule: Rule<'_>) -> Result<(), String> {
         let Some(next) = self.next.take() else {
             return Err("a worker is behind, and has not got the sum of the step".into());
+        };
+        let rule = Rule {
+            tensors: &next.tensors,
+            ..rule
         };
         let count = self.share.count;
         let (mut parameters, mut sums) = (vec![T::zero(); count], vec![T::zero(); count]);
@@ -335,6 +346,7 @@ mod tests {
         let next = with_next.then(|| Next {
             rate: RATE,
             clip: Clip::NONE,
+            tensors: TENSORS.to_vec(),
             sums: share(me)
                 .kept()
                 .into_iter()
@@ -389,6 +401,23 @@ mod tests {
             healed(vec![held(0, 5, true), held(1, 6, false), held(2, 5, true)]),
             6,
         );
+    }
+
+    #[test]
+    fn tensors_without_a_gradient_are_left_as_they_are() {
+        let behind = |me| {
+            let mut held = held(me, 5, true);
+            held.next.iter_mut().for_each(|next| next.tensors.truncate(1));
+            held
+        };
+        let ahead = Held {
+            parts: Vec::new(),
+            ..held(1, 6, false)
+        };
+        let found = healed(vec![behind(0), behind(2), ahead]).unwrap();
+        let ((before, _), (after, _)) = (alone(5), alone(6));
+        let place = TENSORS[1].start;
+        assert_eq!(found.parameters, [&after[..place], &before[place..]].concat());
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl State {
         let flat = |name: &str, values: &[T]| tensor(name, vec![values.len()], values);
         Ok(Self {
             plain: Plain {
-                steps: learner.state.steps(),
+                steps: learner.memory.state.steps(),
                 slots: slots.iter().map(|(name, _)| (*name).to_owned()).collect(),
                 epoch,
                 plateau,
@@ -97,7 +97,7 @@ impl State {
         let slots: Vec<(&str, &[T])> = slots
             .map(|(name, saved)| (name.as_str(), saved.as_slice()))
             .collect();
-        Ok(learner.state.restore(self.plain.steps, &slots)?)
+        Ok(learner.memory.state.restore(self.plain.steps, &slots)?)
     }
 
     /// In one piece, to travel.
