@@ -1,12 +1,24 @@
 """The Python in the texts for users runs as it stands there."""
 
 import re
+from pathlib import Path
 
 import pytest
 from pages import blocks
 from processes import run_file
 
-PAGES = ("callbacks", "checkpoints", "collectives", "estimator", "metrics", "native", "reliability", "shards")
+TESTS = Path(__file__).parent
+PAGES = (
+    "callbacks",
+    "checkpoints",
+    "collectives",
+    "estimator",
+    "metrics",
+    "native",
+    "operators",
+    "reliability",
+    "shards",
+)
 # Torch is imported by the driver and by its workers, on a machine that may be busy.
 LONG = 240
 
@@ -28,3 +40,14 @@ def test_examples_run_and_print_what_they_say(name, tmp_path, monkeypatch):
     out = run_file(tmp_path / "example.py", text, LONG, cwd=tmp_path)
     for promised in re.findall(r"^print\(.*\) +# (\[.*\])$", text, re.MULTILINE):
         assert promised in out.splitlines()
+
+
+def test_the_tests_that_tables_name_are_there():
+    """A table of promises names tests: one that was renamed or removed would leave a promise unshown."""
+    tests = "\n".join(path.read_text("utf-8") for path in TESTS.rglob("test_*.py"))
+    known = set(re.findall(r"^def (test_\w+)\(", tests, re.MULTILINE))
+    named = set(re.findall(r"`(test_\w+)`", (TESTS.parent / "docs/from-orca.md").read_text("utf-8")))
+    assert len(named) > 30
+    assert named <= known, sorted(named - known)
+    paths = set(re.findall(r"`(tests/[\w/]+\.py)`", (TESTS.parent / "docs/seeds.md").read_text("utf-8")))
+    assert not [path for path in paths if not (TESTS.parent / path).exists()]

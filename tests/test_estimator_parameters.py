@@ -366,6 +366,25 @@ STARTS = """
     print("done")
 """
 
+FORCED = """
+    import torch, grampus as gp
+    from grampus import session
+
+    gp.init(workers=1)
+    x = torch.ones(8, 1)
+    estimator = gp.Estimator.from_torch(model=torch.nn.Linear(1, 1), optimizer="sgd", loss=torch.nn.MSELoss())
+    estimator.evaluate({"x": x, "y": x})
+    estimator.shutdown()
+    assert session._session.own().is_running()
+    estimator.shutdown(force=True)
+    assert session._session.own() is None
+    print("done")
+"""
+
 
 def test_shutdown_ends_what_the_estimator_has_started():
     assert finish(start(STARTS), 3 * PATIENCE)[:2] == (0, "done\n")
+
+
+def test_shutdown_by_force_ends_all():
+    assert finish(start(FORCED), 3 * PATIENCE)[:2] == (0, "done\n")

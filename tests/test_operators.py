@@ -511,3 +511,48 @@ def test_operators_that_never_step_do_not_wait():
         before = own.digest()
         own.fit(data(), epochs=1, batch_size=32)
         assert own.digest() == before
+
+
+class Words(Steps):
+    def train_batch(self, batch, batch_info):
+        told = super().train_batch(batch, batch_info)
+        return {**told, "said": f"by rank {self.world_rank}", "nested": {"rank": self.world_rank}}
+
+
+def test_what_is_no_number_is_of_one_worker():
+    own = estimator(Words, workers=2)
+    both = own.fit(data(), epochs=1, batch_size=32, reduce_results=False)
+    assert [each["said"] for each in both[0]] == ["by rank 0", "by rank 1"]
+    assert both[0][1]["nested"] == {"rank": 1}
+    record = own.fit(data(), epochs=1, batch_size=32)[-1]
+    assert record["said"] == "by rank 0"
+    assert record["nested"] == {"rank": 0}
+
+
+def test_metrics_of_one_evaluation():
+    own = estimator(None, workers=2, metrics=[gp.metrics.Accuracy()])
+    assert set(own.evaluate(data(), metrics=[gp.metrics.Top5Accuracy()])) == {
+        "loss",
+        "top5accuracy",
+        "num_samples",
+    }
+    assert set(own.evaluate(data())) == {"loss", "accuracy", "num_samples"}
+
+
+def test_a_loss_may_come_with_the_weights(tmp_path):
+    own = estimator(None, workers=1)
+    own.save(tmp_path / "weights.pt")
+    doubled = estimator(None, workers=1).load(tmp_path / "weights.pt", loss=twice_the_loss)
+    assert doubled.evaluate(data())["loss"] == pytest.approx(2 * own.evaluate(data())["loss"])
+
+
+def twice_the_loss(output, target):
+    return 2 * nn.functional.cross_entropy(output, target)
+
+
+def test_progress_can_be_hidden(monkeypatch):
+    shown = []
+    monkeypatch.setattr("grampus._progress._find_screen", lambda: shown.append(1))
+    for show in (False, True):
+        estimator(None, workers=1).fit(data(), epochs=1, callbacks=[gp.callbacks.Progress(show=show)])
+        assert bool(shown) is show

@@ -31,10 +31,12 @@ class Progress(Logger):
     silent.
 
     Args:
+        show: `False` shows nothing.
         clock: tells the time in seconds, from any moment.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, show: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        self._show = show
         self._clock = clock
         self._screen: _Screen | None = None
         self._view: RunView | None = None
@@ -45,7 +47,7 @@ class Progress(Logger):
         now = self._clock()
         if event["kind"] == "begin":
             self.close()
-            self._view, self._screen = RunView(event, now, now), _find_screen()
+            self._view, self._screen = RunView(event, now, now), _find_screen() if self._show else None
         if self._view is None or self._screen is None:
             return
         self._view.take(event, now)

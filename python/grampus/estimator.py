@@ -397,14 +397,16 @@ class Estimator(Placement, Weights, Params):
         num_steps: int | None = None,
         info: dict[str, Any] | None = None,
         profile: bool = False,
+        metrics: Any = None,
     ) -> dict[str, Any]:
         """Loss and metrics over all rows, each counted once, with their number as `num_samples`.
 
         With an operator that validates, what it says. `num_steps` is how many batches are looked at, `info`
-        goes to operators, and `profile` adds a dict of how long parts of the work took, in seconds.
+        goes to operators, `profile` adds a dict of how long parts of the work took, in seconds, and `metrics`
+        are measured in place of the Estimator's.
         """
         steps = None if num_steps is None else check_size(num_steps, "num_steps")
-        more = {"num_steps": steps, "info": check_info(info), "profile": bool(profile)}
+        more = {"num_steps": steps, "info": check_info(info), "profile": bool(profile), "metrics": metrics}
         answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols, more)
         found: dict[str, Any] = answers[0]
         return found
@@ -483,7 +485,9 @@ class Estimator(Placement, Weights, Params):
         ranks = self._most(cluster, layout)
         least = 1 if self._params["backend"] == "grampus" else None
         with self._reading(None, batch_size, feature_cols, label_cols) as read:
-            job = Pass(self._spec(), layout, self._state, read.data(data), **(more or {}))
+            spec, settings = self._spec(), dict(more or {})
+            spec.metrics = settings.pop("metrics", None) or spec.metrics
+            job = Pass(spec, layout, self._state, read.data(data), **settings)
             with cluster.held():
                 return recovery.repeated(
                     lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal

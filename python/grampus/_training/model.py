@@ -24,6 +24,8 @@ class LoopModel:
         self.own = Means()
         # What the user passes to operators.
         self.info: dict[str, Any] = {}
+        # What code of the user has said about the epoch, and is no number.
+        self.words: dict[str, Any] = {}
 
     def hurry(self) -> None:
         """Nobody asks for the loss of each step: it need not be waited for."""

@@ -27,9 +27,9 @@ class Placement:
     def _seed(self) -> int:
         raise NotImplementedError
 
-    def shutdown(self) -> None:
-        """End the workers that this Estimator started; those of `grampus.init` stay."""
-        if self._started is not None and session._session.own() is self._started:
+    def shutdown(self, force: bool = False) -> None:
+        """End the workers that this Estimator started; those of `grampus.init` stay, unless with `force`."""
+        if force or (self._started is not None and session._session.own() is self._started):
             session.stop()
         self._started = None
 

@@ -303,6 +303,7 @@ class Watcher:
         record.update(logged)
         self._model.epoch_ends(record)
         self._add_profile(record)
+        record.update({name: _told(value) for name, value in self._model.words.items()})
         if self._job.apart:
             self.own_records.append(self._own(record))
         self.records.append(record)
@@ -469,6 +470,14 @@ class Watcher:
         told = self._group._native.gather_bytes(pickle.dumps(self._meter_states()))
         by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
         return metering.numbers(self._metrics, list(by_lane.values()))
+
+
+def _told(value: Any) -> Any:
+    """Anything as a record can hold it, which travels as JSON."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def _attributes(callbacks: list[Any]) -> bytes | None:

@@ -52,6 +52,7 @@ class Weights:
     _layout: Layout | None
     _state: dict[str, Any] | None
     _at: dict[str, Any]
+    _params: dict[str, Any]
 
     def _framework(self) -> Any:
         raise NotImplementedError
@@ -112,11 +113,12 @@ class Weights:
             saved.write(store, self._state, meta)
         return place
 
-    def load(self, path: str | os.PathLike[str]) -> Self:
+    def load(self, path: str | os.PathLike[str], loss: Any = None) -> Self:
         """Load what `save` or `fit(checkpoint=…)` wrote, or weights of others, by what is there.
 
         That is: files of weights (`.safetensors`, `.pt`, `.pth`), `.ckpt` files of Lightning, folders of
-        Hugging Face's `save_pretrained` and of torch's Distributed Checkpoint. Reading runs no code.
+        Hugging Face's `save_pretrained` and of torch's Distributed Checkpoint. Reading runs no code. With
+        `loss`, that is the loss from here on.
         """
         place = os.fspath(path)
         framework = self._framework()
@@ -129,6 +131,8 @@ class Weights:
                 self._adopted(found)
         framework.made(self._spec(), state, self._seed())
         self._state = state
+        if loss is not None:
+            self._params["loss"] = loss
         return self
 
     def clear_gradient_clipping(self) -> None:

@@ -366,8 +366,10 @@ class Model(LoopModel):
         # Peers of the group have proved the key of the job.
         told = self.lanes.group._native.gather_bytes(pickle.dumps(self.own))
         whole = Means.merged(pickle.loads(each) for each in told)
-        found = {name: as_number(value) for name, value in whole.values().items() if name != "loss"}
-        return {name: value for name, value in found.items() if value is not None}
+        said = {name: value for name, value in whole.values().items() if name != "loss"}
+        numbers = {name: as_number(value) for name, value in said.items()}
+        self.words = {name: value for name, value in said.items() if numbers[name] is None}
+        return {name: value for name, value in numbers.items() if value is not None}
 
     def _here(self, values: Any) -> Any:
         """A batch where the model is."""
