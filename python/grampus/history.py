@@ -150,7 +150,11 @@ class History(Sequence[dict[str, Any]]):
 
     def _rows(self) -> list[list[str]]:
         """The table's cells, below a row of names."""
-        names = [name for name in columns(self._records) if name not in self._once()]
+        # What has parts, such as a profile, is too wide for a cell.
+        wide = {
+            name for each in self._records for name, value in each.items() if isinstance(value, dict | list)
+        }
+        names = [name for name in columns(self._records) if name not in wide.union(self._once())]
         names.sort(key=_place)
         head = [BOOKKEEPING.get(name, name) for name in names]
         return [head, *([cell(name, record.get(name)) for name in names] for record in self._records)]
