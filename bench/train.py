@@ -7,9 +7,10 @@ counted, and a figure is the median of its rounds. What is not installed is left
 steady: rows a second after the first epoch, by the workers' own clocks; `alone` is as many processes at once
 that train without synchronizing: what the machine can do. overhead: CPU seconds of `fit` on one worker
 against the same loop by hand, in turns. safety: CPU seconds of `fit` on two workers with all that is kept for
-the case that one is lost, and without. cold: one epoch from the start of a process to its end. gpu (only if
-it is asked for): ResNet-18 in bfloat16 on the pictures of `--images`, by hand and by `fit` with all rows on the
-GPU, and by `fit` from JPEG in Parquet with crops and flips, in turns in one process.
+the case that one is lost, and without. cold: one epoch from the start of a process to its end.
+
+gpu, only if it is asked for: ResNet-18 in bfloat16 on the pictures of `--images`, by hand and by `fit` with
+all rows on the GPU, and by `fit` from JPEG in Parquet with crops and flips, in turns in one process.
 """
 
 import argparse

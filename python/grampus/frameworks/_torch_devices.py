@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -226,32 +227,52 @@ class _Sender:
 
 
 class Late:
-    """Losses and outputs on their way from a GPU, for which the host does not wait."""
+    """Losses on their way from a GPU, for which the host does not wait; and what else there is to say of them."""
 
     # Steps by which the host may be ahead: enough to keep the GPU busy, and little memory.
     _AHEAD = 4
+    # Losses that travel together: each journey costs the host time.
+    _TOGETHER = 8
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Any, Any]] = []
+        self._steps: deque[Any] = deque()
+        self._kept: list[tuple[Tensor, Any]] = []
+        self._sent: deque[tuple[Tensor, list[Any], Any]] = deque()
 
-    def add(self, told: Any) -> None:
-        """Something that holds tensors of the GPU."""
-        host = trees.mapped(_sent_home, told)
-        event = torch.cuda.Event()
-        event.record()
-        self._waiting.append((host, event))
-        if len(self._waiting) > self._AHEAD:
-            self._waiting[-self._AHEAD - 1][1].synchronize()
+    def add(self, loss: Tensor, besides: Any, judged: Any = None) -> None:
+        """The loss of a step, what is known of it in the host, and what metrics are to see."""
+        seen = None if judged is None else trees.mapped(_sent_home, judged)
+        self._kept.append((loss.detach(), (besides, seen)))
+        self._steps.append(_marked())
+        if len(self._steps) > self._AHEAD:
+            self._steps.popleft().synchronize()
+        # Outputs take more room than losses do.
+        if judged is not None or len(self._kept) == self._TOGETHER:
+            self._send()
 
-    def come(self, wait: bool) -> list[Any]:
+    def _send(self) -> None:
+        losses = _sent_home(torch.stack([loss.reshape(()) for loss, _ in self._kept]))
+        self._sent.append((losses, [told for _, told in self._kept], _marked()))
+        self._kept = []
+
+    def come(self, wait: bool) -> list[tuple[float, Any, Any]]:
         """What has arrived, from the oldest on; all where it is to wait."""
-        if wait and self._waiting:
-            self._waiting[-1][1].synchronize()
-        count = 0
-        while count < len(self._waiting) and self._waiting[count][1].query():
-            count += 1
-        found, self._waiting = self._waiting[:count], self._waiting[count:]
-        return [host for host, _ in found]
+        if wait and self._kept:
+            self._send()
+        if wait and self._sent:
+            self._sent[-1][2].synchronize()
+        found: list[tuple[float, Any, Any]] = []
+        while self._sent and self._sent[0][2].query():
+            losses, told, _ = self._sent.popleft()
+            found += [(loss, *each) for loss, each in zip(losses.tolist(), told, strict=True)]
+        return found
+
+
+def _marked() -> Any:
+    """What tells when all that was asked of the GPU so far is done."""
+    event = torch.cuda.Event()
+    event.record()
+    return event
 
 
 def _sent_home(leaf: Any) -> Any:

@@ -210,7 +210,7 @@ class Model(LoopModel):
         self.rows += rows
         judged = (_torch_outputs.judged(output), target) if self.meters.get(lane) else None
         if self._late is not None:
-            self._late.add((loss, judged, part.rows, rows))
+            self._late.add(loss, (part.rows, rows), judged)
             gradients.end(0.0, 0.0, wants_to_stop())
             return
         value = loss.item() if share else 0.0
@@ -232,9 +232,9 @@ class Model(LoopModel):
         if self._late is None:
             return []
         losses = []
-        for loss, judged, which, rows in self._late.come(wait):
-            losses.append(float(loss))
-            self._heard(0, losses[-1], which, rows)
+        for loss, (which, rows), judged in self._late.come(wait):
+            losses.append(loss)
+            self._heard(0, loss, which, rows)
             for meter in [] if judged is None else self.meters[0].values():
                 meter.update(*judged)
         return losses

@@ -336,9 +336,10 @@ impl<B, E> Run<'_, B, E> {
 
     /// Ends an epoch; `over` is why its last step ends the run, if it does.
     fn end_epoch(&mut self, began: Time, over: Option<String>) -> Result<Option<String>, E> {
+        // What is still being computed is part of the epoch, and so is the time that it takes.
+        self.hear(true)?;
         let now = self.enter(Phase::Validate);
         self.at.seconds += (now - began).as_secs_f64();
-        self.hear(true)?;
         self.report(now)?;
         let mut record = self.record();
         self.watcher.validate(&self.at, &mut record)?;
