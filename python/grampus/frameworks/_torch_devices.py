@@ -227,7 +227,7 @@ class _Sender:
 
 
 class Late:
-    """Losses on their way from a GPU, for which the host does not wait; and what else there is to say of them."""
+    """Losses on their way from a GPU, for which the host does not wait."""
 
     # Steps by which the host may be ahead: enough to keep the GPU busy, and little memory.
     _AHEAD = 4
