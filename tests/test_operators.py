@@ -556,3 +556,28 @@ def test_progress_can_be_hidden(monkeypatch):
     for show in (False, True):
         estimator(None, workers=1).fit(data(), epochs=1, callbacks=[gp.callbacks.Progress(show=show)])
         assert bool(shown) is show
+
+
+def two_groups(model, config):
+    groups = [
+        {"params": model.layers[0].parameters(), "lr": 0.0},
+        {"params": model.layers[2].parameters(), "lr": 0.05, "weight_decay": 0.1},
+    ]
+    return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+
+def test_groups_of_parameters_are_kept(tmp_path):
+    own = estimator(None, workers=2, optimizer=two_groups, scheduler=halving)
+    before = own.state_dict()
+    own.fit(data(), epochs=2, batch_size=32)
+    after = own.state_dict()
+    assert torch.equal(before["layers.0.weight"], after["layers.0.weight"])
+    assert not torch.equal(before["layers.2.weight"], after["layers.2.weight"])
+    own.save(tmp_path / "groups")
+    later = estimator(None, workers=1, optimizer=two_groups, scheduler=halving).load(tmp_path / "groups")
+    later.fit(data(), epochs=1, batch_size=32)
+    own.fit(data(), epochs=1, batch_size=32)
+    assert later.digest() == own.digest()
+    groups = own._state["plain"]["optimizer"]["groups"]
+    assert [group["lr"] for group in groups] == [0.0, pytest.approx(0.05 / 8)]
+    assert [group["weight_decay"] for group in groups] == [0, 0.1]
