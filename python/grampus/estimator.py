@@ -267,22 +267,19 @@ class Estimator(Placement, Weights, Params):
         profile: bool = False,
         reduce_results: bool = True,
     ) -> Any:
-        """Train, and return the history: one record an epoch.
-
-        Workers that are lost are replaced, and the weights become what they would have been without the loss.
+        """Train, and return the history: one record an epoch. A lost worker changes nothing of what comes out.
 
         Args:
             data: `{"x": …, "y": …}` of arrays or tensors, a Dataset, a DataLoader, or a function `f(config)`
                 or `f(config, batch_size)` that returns one of these; shards, tables and paths of files; a
                 DataFrame of Spark or a Dataset of Ray, whose rows stay on the executors that read them.
-            epochs: how many, or a trigger that ends the run.
+            epochs, max_steps: how many, or a trigger that ends the run; and how many steps at most.
             batch_size: rows of a batch over all workers together; `None` takes the loader's.
             validation_data: is evaluated after each epoch, in the same forms.
             feature_cols, label_cols: columns, or steps of `grampus.columns`, of frames, tables or dicts.
-            callbacks: see `grampus.callbacks`.
+            callbacks, info: see `grampus.callbacks`; and a dict for a `gp.TrainingOperator`.
             checkpoint: a folder or `s3://…`, a trigger, or a `grampus.Checkpoint`.
             resume: go on from the newest checkpoint, if there is one; or a place to look for it.
-            max_steps: end after so many steps.
             max_failures: how many lost workers are made good; `None` for any number.
             max_preemptions: the same for workers that are told to go (SIGTERM, SIGUSR1), which loses nothing.
             min_workers: go on with so many where lost ones cannot be replaced at once; others join later.
@@ -290,18 +287,14 @@ class Estimator(Placement, Weights, Params):
             step_timeout: seconds without a finished step after which a run ends with a report of all stacks.
             slow_worker: what becomes of one: "warn" names it, "shed" gives lanes away, "evict" replaces it.
             order_by: columns that give the rows of a DataFrame an order, and so each run the same batches.
-            info: a dict that operators get with every epoch and batch.
             profile: measure parts of the work: a dict `profile` in each record, in seconds.
-            reduce_results: with `False` return a list for each epoch instead, of a dict for each worker.
+            reduce_results: `False` returns a list for each epoch instead, of a dict for each worker.
         """
         beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
         where = saving(asked, self._params["model_dir"], self._params["backend"])
-        settings: dict[str, Any] = {"id": secrets.token_hex(8), **ends(epochs, max_steps)}
+        settings = {**self._asked(info, profile, reduce_results, audit), **ends(epochs, max_steps)}
         settings |= {"callbacks": beside, "stop_on_nan": stop_on_nan, "saving": where}
         settings["step_timeout"] = check_seconds(step_timeout, "step_timeout")
-        settings |= {"info": check_info(info), "profile": bool(profile), "apart": not reduce_results}
-        if audit and overrides(self._params["training_operator_cls"], "train_epoch"):
-            raise ValueError("audit=True does not see the rows of a train_epoch of your own: use train_batch")
         losses = allowed(max_failures, max_preemptions)
         with claimed([self._params["model_dir"], None if where is None else where.url]):
             found = self._resumed(resume, where)
@@ -310,10 +303,14 @@ class Estimator(Placement, Weights, Params):
                 losses.heal = read.heal
                 settings |= {"data": read.data(data), "validation": read.data_also(validation_data)}
                 job = Fit(self._spec(), layout, **settings, **self._beginning(found))
-                history = self._trained(job, loggers, losses, audit, min_workers, slow_worker)
-                if isinstance(history, History):
-                    history.copied_bytes = read.copied_bytes
-                return history
+                return self._trained(job, loggers, losses, audit, min_workers, slow_worker, read)
+
+    def _asked(self, info: Any, profile: Any, reduce_results: Any, audit: bool) -> dict[str, Any]:
+        """What a run is called, and what is told of it."""
+        if audit and overrides(self._params["training_operator_cls"], "train_epoch"):
+            raise ValueError("audit=True does not see the rows of a train_epoch of your own: use train_batch")
+        told = {"info": check_info(info), "profile": bool(profile), "apart": not reduce_results}
+        return {"id": secrets.token_hex(8), **told}
 
     def _reading(
         self, order_by: Any, batch_size: int | None, features: Columns | None, labels: Columns | None
@@ -321,7 +318,14 @@ class Estimator(Placement, Weights, Params):
         return Inputs(self._cluster()[0], self._framework(), batch_size, (features, labels), order_by)
 
     def _trained(
-        self, job: Fit, loggers: list[Logger], losses: Losses, audit: bool, least: Any, policy: Any
+        self,
+        job: Fit,
+        loggers: list[Logger],
+        losses: Losses,
+        audit: bool,
+        least: Any,
+        policy: Any,
+        read: Inputs,
     ) -> Any:
         workers, backend = self._params["workers"], self._params["backend"]
         least = check_least(least, job.layout.lanes if workers is None else workers, backend)
@@ -338,6 +342,7 @@ class Estimator(Placement, Weights, Params):
             oversight = Oversight(crew, show, job, policy, attempts)
             answers = recovery.train(job, oversight.call, losses, self._from_checkpoint)
             history = self._took(answers, job.callbacks)
+            history.copied_bytes = read.copied_bytes
             if not job.apart:
                 return history
             return [list(epoch) for epoch in zip(*(answer["own"] for answer in answers), strict=True)]

@@ -1,0 +1,146 @@
+"""Lightning modules, with their own steps, optimizers and schedulers."""
+
+from __future__ import annotations
+
+import lightning
+import pytest
+import torch
+from clusters import one_cluster, scratch  # noqa: F401 - a fixture
+from small_models import rows
+from torch import nn
+
+import grampus as gp
+
+runtime = one_cluster(workers=2, preload=("numpy", "torch", "torch._dynamo", "lightning"))
+
+
+class Lit(lightning.LightningModule):
+    """As people write them."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 3))
+        self.epochs_begun = 0
+
+    def forward(self, x):
+        return self.net(x)
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = nn.functional.cross_entropy(self(x), y)
+        self.log("train_loss", loss, prog_bar=True)
+        self.log_dict({"where": batch_idx, "epoch_was": self.current_epoch})
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        output = self(x)
+        self.log("val_loss", nn.functional.cross_entropy(output, y))
+        self.log("val_acc", (output.argmax(1) == y).float().mean(), sync_dist=True)
+
+    def predict_step(self, batch, batch_idx):
+        return self(batch).argmax(1)
+
+    def on_train_epoch_start(self):
+        self.epochs_begun += 1
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
+
+    interval = "epoch"
+
+
+class LitSteps(Lit):
+    interval = "step"
+
+
+def pairs():
+    found = rows(100, seed=1)
+    return torch.utils.data.TensorDataset(found["x"], found["y"])
+
+
+def loader(**options):
+    return torch.utils.data.DataLoader(pairs(), batch_size=25, **options)
+
+
+def estimator(model=Lit, **other):
+    return gp.Estimator.from_lightning(model=model, seed=1, threads_per_lane=1, **other)
+
+
+def test_a_module_trains_as_its_trainer_would_train_it():
+    own = estimator(workers=1, lanes=1)
+    first = own.state_dict()
+    history = own.fit(loader(), epochs=3, batch_size=None, validation_data=loader())
+    module = Lit()
+    module.load_state_dict(first)
+    trainer = lightning.Trainer(
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, loader(), loader())
+    for name, value in own.state_dict().items():
+        assert torch.allclose(value, module.state_dict()[name], atol=1e-6), name
+    assert history["learning_rate"] == pytest.approx([0.01, 0.005, 0.0025])
+    assert history["val_acc"][-1] == pytest.approx(trainer.callback_metrics["val_acc"].item())
+    assert history["val_loss"][-1] == pytest.approx(trainer.callback_metrics["val_loss"].item(), rel=1e-5)
+    assert history["epoch_was"] == [0, 1, 2]
+    assert history["where"] == [1.5] * 3
+    assert history["train_loss"] == pytest.approx(history["loss"])
+
+
+def test_weights_are_the_same_at_any_number_of_workers(tmp_path):
+    found = []
+    for workers in (1, 2):
+        own = estimator(workers=workers, lanes=2)
+        own.fit(loader(), epochs=2, batch_size=None)
+        found.append((own.digest(), own.evaluate(loader(), batch_size=None)))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] == pytest.approx(found[1][1])
+    assert found[0][1]["num_samples"] == 100
+    assert set(found[0][1]) == {"val_loss", "val_acc", "num_samples"}
+    classes = own.predict(rows(100, seed=1)["x"])
+    assert torch.equal(classes, own.get_model()(rows(100, seed=1)["x"]).argmax(1))
+    own.save(tmp_path / "lit.pt")
+    assert Lit().load_state_dict(torch.load(tmp_path / "lit.pt", weights_only=True))
+
+
+def test_a_run_goes_on(tmp_path):
+    def trained(place, **options):
+        own = estimator(workers=2)
+        own.fit(loader(), epochs=3, batch_size=None, checkpoint=str(place), **options)
+        return own.digest()
+
+    trained(tmp_path / "a", max_steps=6)
+    assert trained(tmp_path / "a", resume=True) == trained(tmp_path / "b")
+
+
+def test_schedulers_step_when_the_module_says():
+    own = estimator(LitSteps, workers=2)
+    assert own.fit(loader(), epochs=2, batch_size=None)["learning_rate"][-1] == pytest.approx(0.01 * 0.5**8)
+
+
+class ByHand(Lit):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Two(Lit):
+    def configure_optimizers(self):
+        return [torch.optim.SGD(self.parameters(), lr=0.1)] * 2
+
+
+def test_wrong_use_is_named():
+    with pytest.raises(ValueError, match=r"automatic_optimization=False: write its step as a gp"):
+        estimator(ByHand, workers=1).fit(loader(), batch_size=None)
+    with pytest.raises(ValueError, match=r"returned 2 optimizers: write the step as a gp"):
+        estimator(Two, workers=1).fit(loader(), batch_size=None)
+    with pytest.raises(TypeError, match=r"a Linear is no LightningModule: use Estimator.from_torch"):
+        estimator(nn.Linear(1, 1), workers=1).fit(loader(), batch_size=None)
