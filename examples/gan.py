@@ -137,7 +137,7 @@ def main():
     print(
         f"near a place: {near.float().mean():.0%} of the points, at {len(place[near].unique())} of 8 places"
     )
-    print(f"weights of a run in one go:         {whole.digest()}")
+    print(f"weights of a run in one go:          {whole.digest()}")
     print(f"weights of the one that was resumed: {resumed.digest()}")
 
 

@@ -58,6 +58,8 @@ def model_creator(config):
 
 
 def train(args, data):
+    """Train on the rows of files; print what comes out, and write predictions."""
+    gp.init(args.workers)
     rows = gp.read_parquet(data)
     train, test = rows.transform_shard(fifth_rows, False), rows.transform_shard(fifth_rows, True)
     numbers, texts = features_of(rows.first(), args.label)
@@ -78,7 +80,6 @@ def train(args, data):
         loss=nn.BCELoss(),
         metrics=[gp.metrics.Accuracy(), gp.metrics.AUC()],
         config={"inputs": inputs, "hidden": 32, "lr": args.lr},
-        workers=args.workers,
         seed=0,
     )
     history = estimator.fit(
@@ -94,7 +95,7 @@ def train(args, data):
     for row in pq.read_table(args.out).slice(0, 3).to_pylist():
         known = {name: row[name] for name in (*numbers, *texts, args.label)}
         print(f"{row['prediction']:.2f} for {known}")
-    estimator.shutdown()
+    gp.stop()
 
 
 def main():

@@ -180,14 +180,14 @@ def test_a_table_is_learnt_and_predictions_are_written(tmp_path):
 
 @pytest.mark.timeout(2 * LONG)
 def test_a_gan_learns_and_is_resumed(tmp_path):
-    out = run(tmp_path, "gan.py", "--epochs", 10)
+    out = run(tmp_path, "gan.py", "--epochs", 6)
     untrained, trained, real = (
         float(said(out, f"distance of {name} points")) for name in ("untrained", "trained", "real")
     )
-    assert real < trained < 0.15
+    assert real < trained < 0.3
     assert untrained > 0.5
     near, words = share(out, "near a place")
-    assert near > 25
+    assert near > 15
     assert words.startswith("of the points, at ")
     whole, resumed = re.findall(r"^weights of .*: +([0-9a-f]{64})$", out, re.MULTILINE)
     assert resumed == whole
@@ -208,11 +208,11 @@ def test_a_lightning_module_learns(tmp_path):
 
 @pytest.mark.timeout(2 * LONG)
 def test_precisions_and_lanes_learn_the_same(tmp_path):
-    out = run(tmp_path, "gpu.py", "--workers", 2, "--device", "cpu")
+    out = run(tmp_path, "gpu.py", "--workers", 2, "--device", "cpu", "--epochs", 3)
     assert said(out, "workers") == "2 on the CPU"
     rows = re.findall(r"^(\w+) +([\d.]+)% +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", out, re.MULTILINE)
     assert [name for name, *_ in rows] == ["fp32", "bf16", "fp16"]
-    assert all(float(right) > 80 for _, right, *_ in rows)
+    assert all(float(right) > 70 for _, right, *_ in rows)
     assert all(float(forward) > 0 and float(backward) > 0 for _, _, forward, backward, *_ in rows)
     lanes, size, apart = re.search(r"^in (\d+) lanes of (\d+) rows: .* by (\S+)", out, re.MULTILINE).groups()
     assert (lanes, size) == ("8", "8")
