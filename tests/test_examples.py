@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,75 @@ def test_a_model_of_hugging_face_is_fine_tuned(tmp_path, monkeypatch):
     assert words == ["of", "500", "sentences"]
     assert {"config.json", "model.safetensors"} <= {path.name for path in (tmp_path / "tuned").iterdir()}
     assert re.search(r"the (sun|moon) comes first$", out, re.MULTILINE)
+
+
+def share(out, name):
+    """A share in percent, and what is said behind it."""
+    found, *words = said(out, name).split()
+    return float(found.rstrip("%")), " ".join(words)
+
+
+@pytest.mark.timeout(2 * LONG)
+def test_pictures_in_parquet_files_are_learnt(tmp_path):
+    small = ("--rows", 400, "--width", 4, "--batch-size", 16)
+    out = run(tmp_path, "cifar10.py", "--workers", 2, *small)
+    right, words = share(out, "accuracy")
+    assert right > 30  # of ten classes
+    assert words == "of 100 test pictures"
+    assert "each epoch: 400 samples, 25 steps" in out
+
+
+@pytest.mark.timeout(2 * LONG)
+def test_a_table_is_learnt_and_predictions_are_written(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    out = run(tmp_path, "tabular.py", "--rows", 4000, "--epochs", 3, "--out", "result.parquet")
+    right, words = share(out, "accuracy")
+    assert right > 80
+    assert words == "of 800 test rows"
+    assert float(said(out, "auc")) > 0.9
+    table = parquet.read_table(tmp_path / "result.parquet")
+    buys, predicted = table["buys"].to_numpy(), table["prediction"].to_numpy()
+    assert len(table) == 800
+    assert {"age", "income", "region"} <= set(table.column_names)
+    assert 100 * ((predicted > 0.5) == buys).mean() == pytest.approx(right, abs=0.2)
+
+
+@pytest.mark.timeout(2 * LONG)
+def test_a_gan_learns_and_is_resumed(tmp_path):
+    out = run(tmp_path, "gan.py", "--epochs", 6)
+    untrained, trained, real = (
+        float(said(out, f"distance of {name} points")) for name in ("untrained", "trained", "real")
+    )
+    assert real < trained < 0.3
+    assert untrained > 0.5
+    near, words = share(out, "near a place")
+    assert near > 15
+    assert words.startswith("of the points, at ")
+    whole, resumed = re.findall(r"^weights of .*: +([0-9a-f]{64})$", out, re.MULTILINE)
+    assert resumed == whole
+
+
+@pytest.mark.timeout(2 * LONG)
+@pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is not installed")
+def test_a_lightning_module_learns(tmp_path):
+    out = run(tmp_path, "lightning_module.py", "--epochs", 3)
+    right, words = share(out, "accuracy")
+    assert right > 85
+    assert words == "of 360 test pictures"
+    assert re.search(r"^epoch +loss +train_loss +val_loss +val_accuracy", out, re.MULTILINE)
+    read, truth = (said(out, name).split() for name in ("read", "truth"))
+    assert len(read) == len(truth) == 12
+    assert sum(map(str.__eq__, read, truth)) >= 9
+
+
+@pytest.mark.timeout(2 * LONG)
+def test_precisions_and_lanes_learn_the_same(tmp_path):
+    out = run(tmp_path, "gpu.py", "--workers", 2, "--device", "cpu", "--epochs", 3)
+    assert said(out, "workers") == "2 on the CPU"
+    rows = re.findall(r"^(\w+) +([\d.]+)% +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", out, re.MULTILINE)
+    assert [name for name, *_ in rows] == ["fp32", "bf16", "fp16"]
+    assert all(float(right) > 70 for _, right, *_ in rows)
+    assert all(float(forward) > 0 and float(backward) > 0 for _, _, forward, backward, *_ in rows)
+    lanes, size, apart = re.search(r"^in (\d+) lanes of (\d+) rows: .* by (\S+)", out, re.MULTILINE).groups()
+    assert (lanes, size) == ("8", "8")
+    assert float(apart) < 1e-3
