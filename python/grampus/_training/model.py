@@ -16,6 +16,8 @@ class LoopModel:
     # Whether code of the user goes through the batches of an epoch, or judges them, itself.
     owns_epoch = False
     judges = False
+    # Which batch is being judged or answered.
+    place = 0
 
     def __init__(self) -> None:
         # How long parts of the work take, where that is asked for.
