@@ -26,7 +26,7 @@ from grampus.frameworks.torch import Model
 from grampus.operators import Timers, TrainingOperator, overrides, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from grampus._training.feed import Batch
 
@@ -46,9 +46,13 @@ class _Word(NamedTuple):
     # At the end of a batch: whether the worker stops, and what lane 0 says about buffers.
     stops: bool = False
     says: float = 0.0
+    rows: int = 0
+    # How often schedulers are to move, with the metric of each time.
+    moves: tuple[float | None, ...] = ()
 
 
 _END = "end"
+_MOVE = "move"
 
 
 class Operated(Model):
@@ -77,6 +81,7 @@ class Operated(Model):
         self._parameters = [
             [p for group in each.param_groups for p in group["params"]] for each in self.optimizers
         ]
+        self.epoch = self._batch = 0
         self._applying = False
         self._in_batch = False
         self._share = 1.0
@@ -85,6 +90,10 @@ class Operated(Model):
         # Gradients that wait for the other lanes of this worker, by lane and optimizer.
         self._waiting: dict[int, dict[int, list[Tensor | None]]] = {}
         self._losses: dict[int, float] = {}
+        self._seen = 0
+        # What schedulers are to be told after the batch, by lane.
+        self._moves: dict[int, list[float | None]] = {}
+        self._forgets = False
         self._says = 0.0
         self._other: Any = None
         self._real = [each.step for each in self.optimizers]
@@ -101,6 +110,7 @@ class Operated(Model):
             device=self.device,
             precision=self.precision,
         )
+        self.operator._move = self._move
         self.operator.setup(spec.config)
 
     def close(self) -> None:
@@ -126,15 +136,20 @@ class Operated(Model):
                 "the operator changes weights more than once between two points at which a run can go on: "
                 "after the loss of a worker it may have to begin anew; pass checkpoint= to go on from there"
             )
+        elif self._owns_batch and self._apart and self._buffers._has_any and not saved:  # type: ignore[union-attr]
+            _report.note(
+                "the first worker has the statistics of batch norm until a batch ends: if it is lost there, "
+                "the run has to begin anew; pass checkpoint= to go on from there, or more lanes than workers"
+            )
 
     # Training
 
     def epoch_begins(self, epoch: int = 0, batch: int = 0) -> None:
         """Get ready to train."""
+        self.epoch, self._batch = epoch, batch
         if not self._owns_batch:
             super().epoch_begins(epoch, batch)
             return
-        self.epoch, self._batch = epoch, batch
         self.module.train()
         self.own = Means()
         self.operator.timers = Timers() if self.timers is None else self.timers
@@ -171,7 +186,8 @@ class Operated(Model):
             self._in_batch = False
         self.rows += rows
         loss = _loss_of(said)
-        self._losses[lane] = loss * (1 / self.lanes.total if self.owns_epoch else share)
+        self._losses[lane] = loss * (rows if self.owns_epoch else share)
+        self._seen = rows
         self._heard(lane, loss, part.rows, 0)
         self._count(self.own, said, rows)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
@@ -180,7 +196,10 @@ class Operated(Model):
     def _train_epoch(self, part: Batch) -> tuple[Mapping[str, Any], int]:
         self._gone_rows = 0
         info = {**self.info, "epoch_idx": self.epoch}
-        said = self.operator.train_epoch(self._batches(part.values), info)
+        batches = _unless_empty(self._batches(part.values))
+        if batches is None:
+            return {}, 0
+        said = self.operator.train_epoch(batches, info)
         return self._checked(said, "train_epoch"), self._gone_rows
 
     def _batches(self, feed: Any) -> Iterator[Any]:
@@ -225,7 +244,9 @@ class Operated(Model):
             if self._applying or not self._in_batch:
                 return real(closure) if closure is not None else real()
             if closure is not None:
+                self._check_search()
                 return self._search(index, closure)
+            self._check_scaled()
             if self._apart:
                 self._together(index, self._taken(index))
             else:
@@ -235,6 +256,22 @@ class Operated(Model):
         # Schedulers look for it, and would warn that another step has taken the place of theirs.
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         return step
+
+    def _check_scaled(self) -> None:
+        if self.precision is not None and self.precision.scales and not self.precision.used:
+            raise ValueError(
+                "precision='fp16' needs scaled gradients: call self.backward(loss) instead of loss.backward()"
+            )
+
+    def _check_search(self) -> None:
+        if not self._apart:
+            raise ValueError(
+                "a step with a closure needs a worker for each lane: there are "
+                f"{self.lanes.total} lanes on {self.lanes.group.size} workers; leave lanes out, or start as "
+                "many workers"
+            )
+        if self.precision is not None and self.precision.scales:
+            raise ValueError("a step with a closure cannot scale losses: use precision='bf16' or None")
 
     def _taken(self, index: int) -> list[Tensor | None]:
         """This lane's gradients, weighed by its rows."""
@@ -268,9 +305,8 @@ class Operated(Model):
             first = busy[0][1]
             if (each.does, each.optimizer) != (first.does, first.optimizer):
                 raise ValueError(
-                    f"operators take different steps: that of rank {busy[0][0]} optimizer {first.optimizer}, "
-                    f"that of rank {rank} optimizer {each.optimizer}; let all take the same steps in the "
-                    "same order"
+                    f"operators take different steps: that of rank {busy[0][0]} {_named(first)}, that of "
+                    f"rank {rank} {_named(each)}; let all take the same steps in the same order"
                 )
         return words
 
@@ -319,10 +355,14 @@ class Operated(Model):
         self.lanes.group.all_reduce(arrays)
         return next(iter(arrays.values())).to(self.device)
 
-    def _search(self, index: int, closure: Callable[[], Any] | None) -> Any:
-        """A step that asks for the loss several times; who has no rows goes the same way with zeros."""
+    def _search(self, index: int, closure: Callable[[], Any] | None, met: list[_Word] | None = None) -> Any:
+        """A step that asks for the loss several times; who has no rows goes the same way with zeros.
+
+        Who joins has met the others already.
+        """
 
         def evaluate() -> Tensor:
+            nonlocal met
             loss = torch.zeros(())
             for parameter in [] if closure is not None else self._parameters[index]:
                 parameter.grad = None
@@ -331,10 +371,15 @@ class Operated(Model):
                 loss = closure().detach() * self._share
                 self._applying = True
             grads = self._taken(index)
-            words = self._meet(_Word("search", index, _has(grads), float(loss)))
+            words = met or self._meet(_Word("search", index, _has(grads), float(loss)))
+            met = None
             self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
+            if self.spec.clipping is not None:
+                _torch_outputs.clip(self._parameters[index], self.spec.clipping)
             self._torn = True
-            return torch.tensor(sum(word.loss for word in words), device=self.device)
+            # Those that have ended say the loss of their batch.
+            total = sum(word.loss for word in words if word.does != _END)
+            return torch.tensor(total, device=self.device)
 
         self._applying = True
         try:
@@ -350,18 +395,52 @@ class Operated(Model):
             return super().commit()
         self.applied = None
         loss = sum(self._losses.values())
+        word = _Word(_END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
+        word = word._replace(moves=_merged(self._moves.values()))
         try:
-            words = self._ended(_Word(_END, loss=loss, stops=wants_to_stop(), says=self._says))
+            words = self._ended(word)
         except CollectiveError:
-            if self._torn and max(self._steps, self._most_steps) == 1 and not self._buffers._has_any:  # type: ignore[union-attr]
+            if self._torn and max(self._steps, self._most_steps) == 1 and self._buffers.take_own():  # type: ignore[union-attr]
                 # Its one step is done here, whole: only the news of the end did not come.
+                self._schedule(word.moves)
+                # What the others would have said is not known: the loss is that of the rows here.
+                self.applied = loss / self._share if self._losses else loss
                 self._done()
-                self.applied = loss
             raise
-        self._buffers.finish(words[0].says)  # type: ignore[union-attr]
         self.stops = any(word.stops for word in words)
+        self._look_for_lost_gradients()
+        self._schedule(_merged(word.moves for word in words))
         self._done()
-        return sum(word.loss for word in words)
+        total = sum(word.loss for word in words)
+        return total / max(1, sum(word.rows for word in words)) if self.owns_epoch else total
+
+    def _look_for_lost_gradients(self) -> None:
+        """Every batch begins without gradients: say so to whoever wants to add them up."""
+        if self._forgets or self._steps or self.lanes.group.rank:
+            return
+        if any(p.grad is not None for each in self._parameters for p in each):
+            self._forgets = True
+            _report.note(
+                "the operator has left gradients of a batch without a step: they are forgotten, each batch "
+                "begins without; pass a larger batch_size, with more lanes where memory is short"
+            )
+
+    # Schedulers
+
+    def _move(self, metric: float | None) -> None:
+        """The operator wants schedulers to move: they do so alike on all workers."""
+        metric = None if metric is None else as_number(metric)
+        if self._in_batch and self.owns_epoch:
+            words = self._meet(_Word(_MOVE, moves=(metric,)))
+            self._torn = True
+            self._schedule(_merged(word.moves for word in words if word.does == _MOVE))
+        else:
+            self._moves.setdefault(self._lane if self._in_batch else -1, []).append(metric)
+
+    def _schedule(self, metrics: tuple[float | None, ...]) -> None:
+        for metric in metrics:
+            for scheduler in self.schedulers:
+                scheduler.step() if metric is None else scheduler.step(metric)
 
     def _ended(self, word: _Word) -> list[_Word]:
         if not self._apart:
@@ -370,10 +449,15 @@ class Operated(Model):
             words = self._meet(word)
             busy = next((each for each in words if each.does != _END), None)
             if busy is None:
+                self._buffers.finish(words[0].says)  # type: ignore[union-attr]
                 return words
             index = busy.optimizer
             if busy.does == "search":
-                self._search(index, None)
+                self._search(index, None, words)
+                continue
+            if busy.does == _MOVE:
+                self._torn = True
+                self._schedule(_merged(each.moves for each in words if each.does == _MOVE))
                 continue
             nothing: list[Tensor | None] = [None] * len(self._parameters[index])
             self._sum(index, {self.lanes.mine[0]: nothing}, [each.has for each in words])
@@ -388,16 +472,20 @@ class Operated(Model):
         words = self._meet(word._replace(optimizer=int(stepped), has=has))
         if any(each.optimizer for each in words):
             self._sum(0, grads, [each.has for each in words])
+        # What others take part in comes before the step, so that a step is done as a whole.
+        self._buffers.finish(words[0].says)  # type: ignore[union-attr]
+        if any(each.optimizer for each in words):
             self._take_step(0)
         return words
 
     def _done(self) -> None:
         """A batch is done."""
         self._most_steps = max(self._most_steps, self._steps)
-        self._steps = 0
+        self._steps = self._seen = 0
         self._batch += 1
         self._waiting.clear()
         self._losses.clear()
+        self._moves.clear()
         self._stepped()
         self.repeated.done()
         self._torn = False
@@ -406,6 +494,7 @@ class Operated(Model):
         """Forget what was begun of a batch; false where a part of its steps was done."""
         self._waiting.clear()
         self._losses.clear()
+        self._moves.clear()
         self._steps = 0
         return super().roll_back()
 
@@ -422,7 +511,7 @@ class Operated(Model):
         self._seed_answer(lane, part)
         try:
             with torch.no_grad(), self._timed("eval_fwd"):
-                info = {**self.info, "batch_idx": self.judgement.rows}
+                info = {**self._judging_info(), "batch_idx": self.place, "global_step": self.step}
                 said = self.operator.validate_batch(self._here(part.values), info)
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
@@ -433,6 +522,8 @@ class Operated(Model):
     def judge_all(self, batches: Iterator[Batch]) -> bool:
         """Let the operator judge all batches of this worker, where it does so itself; say whether."""
         self.judgement = Means()
+        if self.timers is not None:
+            self.operator.timers = self.timers
         if not self._owns_validation:
             return False
         rows = 0
@@ -444,13 +535,23 @@ class Operated(Model):
                 _native.advance()
                 yield self._here(batch.values)
 
+        found = _unless_empty(values())
+        said: Mapping[str, Any] = {}
         with torch.no_grad():
-            said = self._checked(self.operator.validate(values(), dict(self.info)), "validate")
+            if found is not None:
+                said = self._checked(self.operator.validate(found, self._judging_info()), "validate")
         # What it did not ask for still belongs to the work of all.
         for batch in batches:
             rows += rows_of(batch.values)
         self._count(self.judgement, said, rows)
+        mine = tuple(self._moves.pop(-1, ()))
+        # Peers of the group have proved the key of the job.
+        told = self.lanes.group._native.gather_bytes(pickle.dumps(mine))
+        self._schedule(_merged(pickle.loads(each) for each in told))
         return True
+
+    def _judging_info(self) -> dict[str, Any]:
+        return {"epoch_idx": self.epoch, **self.info}
 
     def _answer(self, values: Any) -> Any:
         return self.operator.predict_batch(values) if self._answers else super()._answer(values)
@@ -458,6 +559,25 @@ class Operated(Model):
 
 def _has(grads: list[Tensor | None]) -> bytes:
     return bytes(each is not None for each in grads)
+
+
+def _unless_empty(batches: Iterator[Any]) -> Iterator[Any] | None:
+    """All batches; nothing where there are none, of which code of users could make no mean."""
+    first = next(batches, None)
+    return None if first is None else itertools.chain([first], batches)
+
+
+def _named(word: _Word) -> str:
+    return "moves schedulers" if word.does == _MOVE else f"optimizer {word.optimizer}"
+
+
+def _merged(moves: Iterable[Sequence[float | None]]) -> tuple[float | None, ...]:
+    """As often as the one who asks most; each time with the mean of the metrics that were passed."""
+    found: list[float | None] = []
+    for each in itertools.zip_longest(*moves):
+        known = [metric for metric in each if metric is not None]
+        found.append(sum(known) / len(known) if known else None)
+    return tuple(found)
 
 
 def _loss_of(said: Mapping[str, Any]) -> float:
