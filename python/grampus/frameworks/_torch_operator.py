@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from grampus._training import creator
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means, as_number
 from grampus.errors import CollectiveError
-from grampus.frameworks import _torch_making, _torch_outputs
+from grampus.frameworks import _torch_making, _torch_outputs, _torch_state
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks.torch import Model
@@ -64,6 +65,7 @@ class Operated(Model):
         closes = any(_torch_making.needs_closure(each) for each in self.optimizers)
         self.owns_epoch = overrides(kind, "train_epoch")
         self._owns_batch = self.owns_epoch or closes or overrides(kind, "train_batch")
+        self.measures = not self._owns_batch
         self.judges = overrides(kind, "validate", "validate_batch")
         self._owns_validation = overrides(kind, "validate")
         self._answers = overrides(kind, "predict_batch")
@@ -319,8 +321,11 @@ class Operated(Model):
         # Where another step follows and fails, this one is done and that one is not.
         self._torn = True
         self._applying = True
+        # What the operator draws afterwards is its lane's own again.
+        drawn = creator.seeded(0) if self._in_batch and not self.lanes.alone else nullcontext()
         try:
-            self._apply(self.optimizers[index], self._parameters[index])
+            with drawn:
+                self._apply(self.optimizers[index], self._parameters[index])
         finally:
             self._applying = False
         self._steps += 1
@@ -450,6 +455,9 @@ class Operated(Model):
             busy = next((each for each in words if each.does != _END), None)
             if busy is None:
                 self._buffers.finish(words[0].says)  # type: ignore[union-attr]
+                # Code of the user may change weights beside steps, and was not called where no rows are.
+                if self.owns_epoch or not all(each.rows for each in words):
+                    _torch_state.spread(self.module, self.lanes.group)
                 return words
             index = busy.optimizer
             if busy.does == "search":
@@ -495,7 +503,7 @@ class Operated(Model):
         self._waiting.clear()
         self._losses.clear()
         self._moves.clear()
-        self._steps = 0
+        self._steps = self._seen = 0
         return super().roll_back()
 
     def said(self) -> dict[str, float]:
