@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,37 +23,18 @@ from grampus.errors import CollectiveError
 from grampus.frameworks import _torch_making, _torch_outputs, _torch_state
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
+from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present
 from grampus.frameworks.torch import Model
 from grampus.operators import Timers, TrainingOperator, overrides, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from grampus._training.feed import Batch
 
 Tensor = Any
 _OTHERS: dict[str, Any] = {"torch_distributed": ProcessGroupGradients, "horovod": HorovodGradients}
 _LOSSES = ("train_loss", "val_loss", "loss")
-
-
-class _Word(NamedTuple):
-    """What a worker says when it meets the others: what it does, with which optimizer and gradients."""
-
-    does: str
-    optimizer: int = 0
-    # For each parameter, whether it has a gradient here.
-    has: bytes = b""
-    loss: float = 0.0
-    # At the end of a batch: whether the worker stops, and what lane 0 says about buffers.
-    stops: bool = False
-    says: float = 0.0
-    rows: int = 0
-    # How often schedulers are to move, with the metric of each time.
-    moves: tuple[float | None, ...] = ()
-
-
-_END = "end"
-_MOVE = "move"
 
 
 class Operated(Model):
@@ -297,23 +278,8 @@ class Operated(Model):
         # A copy: what the lane does afterwards with its gradients is not part of the step.
         waiting[index] = [None if each is None else each.clone() for each in self._taken(index)]
 
-    def _meet(self, word: _Word) -> list[_Word]:
-        """What all workers do now; those that take a step must take the same."""
-        # Peers of the group have proved the key of the job.
-        told = self.lanes.group._native.gather_bytes(pickle.dumps(tuple(word)))
-        words = [_Word(*pickle.loads(each)) for each in told]
-        busy = [(rank, each) for rank, each in enumerate(words) if each.does != _END]
-        for rank, each in busy[1:]:
-            first = busy[0][1]
-            if (each.does, each.optimizer) != (first.does, first.optimizer):
-                raise ValueError(
-                    f"operators take different steps: that of rank {busy[0][0]} {_named(first)}, that of "
-                    f"rank {rank} {_named(each)}; let all take the same steps in the same order"
-                )
-        return words
-
     def _together(self, index: int, grads: list[Tensor | None]) -> None:
-        words = self._meet(_Word("step", index, _has(grads)))
+        words = meet(self.lanes.group, Word("step", index, present(grads)))
         self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
         self._take_step(index)
 
@@ -360,7 +326,7 @@ class Operated(Model):
         self.lanes.group.all_reduce(arrays)
         return next(iter(arrays.values())).to(self.device)
 
-    def _search(self, index: int, closure: Callable[[], Any] | None, met: list[_Word] | None = None) -> Any:
+    def _search(self, index: int, closure: Callable[[], Any] | None, met: list[Word] | None = None) -> Any:
         """A step that asks for the loss several times; who has no rows goes the same way with zeros.
 
         Who joins has met the others already.
@@ -376,14 +342,14 @@ class Operated(Model):
                 loss = closure().detach() * self._share
                 self._applying = True
             grads = self._taken(index)
-            words = met or self._meet(_Word("search", index, _has(grads), float(loss)))
+            words = met or meet(self.lanes.group, Word("search", index, present(grads), float(loss)))
             met = None
             self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
             if self.spec.clipping is not None:
                 _torch_outputs.clip(self._parameters[index], self.spec.clipping)
             self._torn = True
             # Those that have ended say the loss of their batch.
-            total = sum(word.loss for word in words if word.does != _END)
+            total = sum(word.loss for word in words if word.does != END)
             return torch.tensor(total, device=self.device)
 
         self._applying = True
@@ -400,21 +366,24 @@ class Operated(Model):
             return super().commit()
         self.applied = None
         loss = sum(self._losses.values())
-        word = _Word(_END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
-        word = word._replace(moves=_merged(self._moves.values()))
+        word = Word(END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
+        word = word._replace(moves=merged(self._moves.values()))
         try:
             words = self._ended(word)
         except CollectiveError:
-            if self._torn and max(self._steps, self._most_steps) == 1 and self._buffers.take_own():  # type: ignore[union-attr]
+            # Who has no rows knows from batches before how many steps there are.
+            knows = bool(self._losses or self._most_steps) and max(self._steps, self._most_steps) == 1
+            if self._torn and knows and self._buffers.take_own():  # type: ignore[union-attr]
                 # Its one step is done here, whole: only the news of the end did not come.
                 self._schedule(word.moves)
                 # What the others would have said is not known: the loss is that of the rows here.
-                self.applied = loss / self._share if self._losses else loss
+                part = self._seen if self.owns_epoch else self._share
+                self.applied = loss / part if self._losses and part else loss
                 self._done()
             raise
         self.stops = any(word.stops for word in words)
         self._look_for_lost_gradients()
-        self._schedule(_merged(word.moves for word in words))
+        self._schedule(merged(word.moves for word in words))
         self._done()
         total = sum(word.loss for word in words)
         return total / max(1, sum(word.rows for word in words)) if self.owns_epoch else total
@@ -436,9 +405,9 @@ class Operated(Model):
         """The operator wants schedulers to move: they do so alike on all workers."""
         metric = None if metric is None else as_number(metric)
         if self._in_batch and self.owns_epoch:
-            words = self._meet(_Word(_MOVE, moves=(metric,)))
+            words = meet(self.lanes.group, Word(MOVE, moves=(metric,)))
             self._torn = True
-            self._schedule(_merged(word.moves for word in words if word.does == _MOVE))
+            self._schedule(merged(word.moves for word in words if word.does == MOVE))
         else:
             self._moves.setdefault(self._lane if self._in_batch else -1, []).append(metric)
 
@@ -447,12 +416,12 @@ class Operated(Model):
             for scheduler in self.schedulers:
                 scheduler.step() if metric is None else scheduler.step(metric)
 
-    def _ended(self, word: _Word) -> list[_Word]:
+    def _ended(self, word: Word) -> list[Word]:
         if not self._apart:
             return self._step_of_all_lanes(word)
         while True:
-            words = self._meet(word)
-            busy = next((each for each in words if each.does != _END), None)
+            words = meet(self.lanes.group, word)
+            busy = next((each for each in words if each.does != END), None)
             if busy is None:
                 self._buffers.finish(words[0].says)  # type: ignore[union-attr]
                 # Code of the user may change weights beside steps, and was not called where no rows are.
@@ -463,21 +432,21 @@ class Operated(Model):
             if busy.does == "search":
                 self._search(index, None, words)
                 continue
-            if busy.does == _MOVE:
+            if busy.does == MOVE:
                 self._torn = True
-                self._schedule(_merged(each.moves for each in words if each.does == _MOVE))
+                self._schedule(merged(each.moves for each in words if each.does == MOVE))
                 continue
             nothing: list[Tensor | None] = [None] * len(self._parameters[index])
             self._sum(index, {self.lanes.mine[0]: nothing}, [each.has for each in words])
             self._take_step(index)
 
-    def _step_of_all_lanes(self, word: _Word) -> list[_Word]:
+    def _step_of_all_lanes(self, word: Word) -> list[Word]:
         """The one step for which lanes have waited; the only optimizer is the first."""
         nothing: list[Tensor | None] = [None] * len(self._parameters[0])
         grads = {lane: self._waiting.get(lane, {}).get(0, nothing) for lane in self.lanes.mine}
-        has = bytes(any(each) for each in zip(*(_has(each) for each in grads.values()), strict=True))
+        has = bytes(any(each) for each in zip(*(present(each) for each in grads.values()), strict=True))
         stepped = any(0 in waiting for waiting in self._waiting.values())
-        words = self._meet(word._replace(optimizer=int(stepped), has=has))
+        words = meet(self.lanes.group, word._replace(optimizer=int(stepped), has=has))
         if any(each.optimizer for each in words):
             self._sum(0, grads, [each.has for each in words])
         # What others take part in comes before the step, so that a step is done as a whole.
@@ -555,7 +524,7 @@ class Operated(Model):
         mine = tuple(self._moves.pop(-1, ()))
         # Peers of the group have proved the key of the job.
         told = self.lanes.group._native.gather_bytes(pickle.dumps(mine))
-        self._schedule(_merged(pickle.loads(each) for each in told))
+        self._schedule(merged(pickle.loads(each) for each in told))
         return True
 
     def _judging_info(self) -> dict[str, Any]:
@@ -565,27 +534,10 @@ class Operated(Model):
         return self.operator.predict_batch(values) if self._answers else super()._answer(values)
 
 
-def _has(grads: list[Tensor | None]) -> bytes:
-    return bytes(each is not None for each in grads)
-
-
 def _unless_empty(batches: Iterator[Any]) -> Iterator[Any] | None:
     """All batches; nothing where there are none, of which code of users could make no mean."""
     first = next(batches, None)
     return None if first is None else itertools.chain([first], batches)
-
-
-def _named(word: _Word) -> str:
-    return "moves schedulers" if word.does == _MOVE else f"optimizer {word.optimizer}"
-
-
-def _merged(moves: Iterable[Sequence[float | None]]) -> tuple[float | None, ...]:
-    """As often as the one who asks most; each time with the mean of the metrics that were passed."""
-    found: list[float | None] = []
-    for each in itertools.zip_longest(*moves):
-        known = [metric for metric in each if metric is not None]
-        found.append(sum(known) / len(known) if known else None)
-    return tuple(found)
 
 
 def _loss_of(said: Mapping[str, Any]) -> float:
