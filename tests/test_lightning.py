@@ -126,6 +126,41 @@ def test_schedulers_step_when_the_module_says():
     assert own.fit(loader(), epochs=2, batch_size=None)["learning_rate"][-1] == pytest.approx(0.01 * 0.5**8)
 
 
+class Asking(Lit):
+    """Asks for what a Trainer has."""
+
+    def training_step(self, batch, batch_idx):
+        self.log("rate", self.optimizers().param_groups[0]["lr"])
+        self.log("decays", self.lr_schedulers().gamma)
+        self.log("validates", float(self.trainer.validating))
+        return super().training_step(batch, batch_idx)
+
+    def predict_step(self, batch, batch_idx):
+        return torch.full((len(batch),), batch_idx)
+
+    def on_train_epoch_end(self):
+        self.log("at_the_end", self.current_epoch)
+
+    def on_before_optimizer_step(self, optimizer):
+        raise AssertionError
+
+
+class AsksForMore(Lit):
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1 / self.trainer.estimated_stepping_batches)
+
+
+def test_modules_ask_for_what_a_trainer_has():
+    own = estimator(Asking, workers=2, lanes=4)
+    with pytest.warns(RuntimeWarning, match="the module's on_before_optimizer_step will not be called"):
+        record = own.fit(loader(), epochs=2, batch_size=None, validation_data=loader())[-1]
+    assert (record["rate"], record["decays"], record["validates"]) == (pytest.approx(0.005), 0.5, 0.0)
+    assert record["at_the_end"] == 1.0
+    assert own.predict(torch.zeros(9, 4), batch_size=4).tolist() == [0] * 4 + [1] * 4 + [2]
+    with pytest.raises(AttributeError, match="asks its trainer for 'estimated_stepping_batches'"):
+        estimator(AsksForMore, workers=1).fit(loader(), batch_size=None)
+
+
 class ByHand(Lit):
     def __init__(self):
         super().__init__()

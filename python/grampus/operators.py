@@ -25,7 +25,7 @@ True
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -100,6 +100,7 @@ class TrainingOperator:
         self._schedulers = schedulers or []
         self._device = device
         self._precision = precision
+        self._move: Callable[[float | None], None] | None = None
         self.timers = Timers() if timers is None else timers
 
     # What to override
@@ -167,7 +168,14 @@ class TrainingOperator:
     # What to use
 
     def update_schedulers(self, metric: float | None = None) -> None:
-        """Let all schedulers take a step, with `scheduler_step_freq="manual"`; plateaus need the metric."""
+        """Let all schedulers take a step, with `scheduler_step_freq="manual"`; plateaus need the metric.
+
+        They move on all workers alike, if any of them asks: after the batch in `train_batch`, at once in
+        `train_epoch`, at the end in `validate`. A metric is the mean of those that workers pass.
+        """
+        if self._move is not None:
+            self._move(metric)
+            return
         for scheduler in self._schedulers:
             scheduler.step() if metric is None else scheduler.step(metric)
 
@@ -212,8 +220,8 @@ class TrainingOperator:
 
     @property
     def optimizer(self) -> Any:
-        """The first optimizer."""
-        return self._optimizers[0]
+        """The first optimizer; `None` in `evaluate` and `predict`."""
+        return self._optimizers[0] if self._optimizers else None
 
     @property
     def optimizers(self) -> list[Any]:

@@ -27,7 +27,7 @@ class Means:
     def add(self, said: Mapping[str, Any], rows: int) -> None:
         """A batch of so many rows has said this."""
         self.rows += rows
-        for name, value in said.items():
+        for name, value in said.items() if rows else ():
             number = as_number(value)
             if number is None:
                 self._others.setdefault(name, value)
@@ -65,4 +65,5 @@ def as_number(value: Any) -> float | None:
         return float(value)
     size = getattr(value, "numel", None)
     count = size() if callable(size) else getattr(value, "size", None)
-    return float(value.item()) if count == 1 and hasattr(value, "item") else None
+    found = value.item() if count == 1 and hasattr(value, "item") else None
+    return float(found) if isinstance(found, int | float) else None

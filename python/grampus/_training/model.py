@@ -16,6 +16,10 @@ class LoopModel:
     # Whether code of the user goes through the batches of an epoch, or judges them, itself.
     owns_epoch = False
     judges = False
+    # Whether metrics are measured while it trains.
+    measures = True
+    # Which batch is being judged or answered.
+    place = 0
 
     def __init__(self) -> None:
         # How long parts of the work take, where that is asked for.

@@ -98,7 +98,7 @@ class Watcher:
         at_steps = ("on_step_begin", "on_step_end")
         self._asks_at_steps = any(_overrides(each, hook) for each in self.callbacks for hook in at_steps)
         self._begins_steps = self._leads and any(_overrides(c, "on_step_begin") for c in self.callbacks)
-        self._metrics = metering.trainable(job.spec.metrics)
+        self._metrics = metering.trainable(job.spec.metrics) if model.measures else {}
         # Other backends do not outlive a loss.
         shares = bool(self._metrics) and job.spec.backend == "grampus"
         self._tally = model.tally = metering.Tally(self._group, shares)

@@ -229,7 +229,8 @@ def _judged_by_operator(model: Any, feed: Any, num_steps: int | None) -> dict[st
     with closing(feed), model.evaluating():
         found = parts(feed, model, num_steps)
         if not model.judge_all(part[4] for part in found):
-            for _, lane, _, _, batch in found:
+            for number, lane, _, _, batch in found:
+                model.place = number
                 model.evaluate(lane, batch, {})
                 _native.advance()
     # Peers of the group have proved the key of the job.
@@ -244,6 +245,8 @@ def predict(job: Pass) -> list[tuple[int, int, Any]]:
     with closing(framework.model(job.spec, lanes, job.state, training=False)) as model:
         feed = framework.feed(job.data, lanes, job.spec, training=False, model=model)
         with closing(feed), model.evaluating():
-            return [
-                (number, lane, model.predict(lane, batch)) for number, lane, _, _, batch in parts(feed, model)
-            ]
+            answers = []
+            for number, lane, _, _, batch in parts(feed, model):
+                model.place = number
+                answers.append((number, lane, model.predict(lane, batch)))
+            return answers

@@ -52,6 +52,11 @@ class Precision:
         self._type = _TYPES[name]
         self.scales = name == "fp16"
         self._scaler = torch.amp.GradScaler(device.type) if self.scales else None
+        if self._scaler is not None:
+            # It begins with the first loss, which a worker without rows has yet to meet.
+            self._scaler.scale(torch.zeros((), device=device))
+        # Whether a loss was scaled here.
+        self.used = False
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Inside, operations that are fit for it compute in half precision."""
@@ -60,6 +65,7 @@ class Precision:
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The loss from which to go backward."""
+        self.used = True
         return loss if self._scaler is None else self._scaler.scale(loss)
 
     def unscale(self, optimizer: Any) -> None:

@@ -509,6 +509,16 @@ class LaneBuffers:
         self._commit(buffers)
         self._steps += 1
 
+    def take_own(self) -> bool:
+        """Take those of lane 0 without the others, who are gone; false where they are not here."""
+        if not self._has_any:
+            return True
+        if self._lanes.mine != range(1):
+            return False
+        self._changing += [name for name in self._news if name not in self._changing]
+        self._commit(self._buffers())
+        return True
+
     def step_back(self) -> None:
         """Let all be as they were before the step that was finished last: it was not applied."""
         _put(self._before, self._buffers())

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 class Several(torch.nn.ModuleList):  # type: ignore[misc]
     """The models of an operator that has more than one."""
 
+    def forward(self, *_: Any, **__: Any) -> Any:
+        """Nobody knows which of them is meant."""
+        raise ValueError(
+            "there are several models, and only the operator knows which to call: give it a validate_batch "
+            "to evaluate, and a predict_batch to predict"
+        )
+
 
 def _several(models: Sequence[Any]) -> Several:
     for model in models:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,9 +20,10 @@ from grampus._training import creator
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means, as_number
 from grampus.errors import CollectiveError
-from grampus.frameworks import _torch_making, _torch_outputs
+from grampus.frameworks import _torch_making, _torch_outputs, _torch_state
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
+from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present
 from grampus.frameworks.torch import Model
 from grampus.operators import Timers, TrainingOperator, overrides, rows_of
 
@@ -35,22 +37,6 @@ _OTHERS: dict[str, Any] = {"torch_distributed": ProcessGroupGradients, "horovod"
 _LOSSES = ("train_loss", "val_loss", "loss")
 
 
-class _Word(NamedTuple):
-    """What a worker says when it meets the others: what it does, with which optimizer and gradients."""
-
-    does: str
-    optimizer: int = 0
-    # For each parameter, whether it has a gradient here.
-    has: bytes = b""
-    loss: float = 0.0
-    # At the end of a batch: whether the worker stops, and what lane 0 says about buffers.
-    stops: bool = False
-    says: float = 0.0
-
-
-_END = "end"
-
-
 class Operated(Model):
     """Models, optimizers and an operator."""
 
@@ -60,6 +46,7 @@ class Operated(Model):
         closes = any(_torch_making.needs_closure(each) for each in self.optimizers)
         self.owns_epoch = overrides(kind, "train_epoch")
         self._owns_batch = self.owns_epoch or closes or overrides(kind, "train_batch")
+        self.measures = not self._owns_batch
         self.judges = overrides(kind, "validate", "validate_batch")
         self._owns_validation = overrides(kind, "validate")
         self._answers = overrides(kind, "predict_batch")
@@ -77,6 +64,7 @@ class Operated(Model):
         self._parameters = [
             [p for group in each.param_groups for p in group["params"]] for each in self.optimizers
         ]
+        self.epoch = self._batch = 0
         self._applying = False
         self._in_batch = False
         self._share = 1.0
@@ -85,6 +73,10 @@ class Operated(Model):
         # Gradients that wait for the other lanes of this worker, by lane and optimizer.
         self._waiting: dict[int, dict[int, list[Tensor | None]]] = {}
         self._losses: dict[int, float] = {}
+        self._seen = 0
+        # What schedulers are to be told after the batch, by lane.
+        self._moves: dict[int, list[float | None]] = {}
+        self._forgets = False
         self._says = 0.0
         self._other: Any = None
         self._real = [each.step for each in self.optimizers]
@@ -101,6 +93,7 @@ class Operated(Model):
             device=self.device,
             precision=self.precision,
         )
+        self.operator._move = self._move
         self.operator.setup(spec.config)
 
     def close(self) -> None:
@@ -126,15 +119,20 @@ class Operated(Model):
                 "the operator changes weights more than once between two points at which a run can go on: "
                 "after the loss of a worker it may have to begin anew; pass checkpoint= to go on from there"
             )
+        elif self._owns_batch and self._apart and self._buffers._has_any and not saved:  # type: ignore[union-attr]
+            _report.note(
+                "the first worker has the statistics of batch norm until a batch ends: if it is lost there, "
+                "the run has to begin anew; pass checkpoint= to go on from there, or more lanes than workers"
+            )
 
     # Training
 
     def epoch_begins(self, epoch: int = 0, batch: int = 0) -> None:
         """Get ready to train."""
+        self.epoch, self._batch = epoch, batch
         if not self._owns_batch:
             super().epoch_begins(epoch, batch)
             return
-        self.epoch, self._batch = epoch, batch
         self.module.train()
         self.own = Means()
         self.operator.timers = Timers() if self.timers is None else self.timers
@@ -171,7 +169,8 @@ class Operated(Model):
             self._in_batch = False
         self.rows += rows
         loss = _loss_of(said)
-        self._losses[lane] = loss * (1 / self.lanes.total if self.owns_epoch else share)
+        self._losses[lane] = loss * (rows if self.owns_epoch else share)
+        self._seen = rows
         self._heard(lane, loss, part.rows, 0)
         self._count(self.own, said, rows)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
@@ -180,7 +179,10 @@ class Operated(Model):
     def _train_epoch(self, part: Batch) -> tuple[Mapping[str, Any], int]:
         self._gone_rows = 0
         info = {**self.info, "epoch_idx": self.epoch}
-        said = self.operator.train_epoch(self._batches(part.values), info)
+        batches = _unless_empty(self._batches(part.values))
+        if batches is None:
+            return {}, 0
+        said = self.operator.train_epoch(batches, info)
         return self._checked(said, "train_epoch"), self._gone_rows
 
     def _batches(self, feed: Any) -> Iterator[Any]:
@@ -225,7 +227,9 @@ class Operated(Model):
             if self._applying or not self._in_batch:
                 return real(closure) if closure is not None else real()
             if closure is not None:
+                self._check_search()
                 return self._search(index, closure)
+            self._check_scaled()
             if self._apart:
                 self._together(index, self._taken(index))
             else:
@@ -235,6 +239,22 @@ class Operated(Model):
         # Schedulers look for it, and would warn that another step has taken the place of theirs.
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         return step
+
+    def _check_scaled(self) -> None:
+        if self.precision is not None and self.precision.scales and not self.precision.used:
+            raise ValueError(
+                "precision='fp16' needs scaled gradients: call self.backward(loss) instead of loss.backward()"
+            )
+
+    def _check_search(self) -> None:
+        if not self._apart:
+            raise ValueError(
+                "a step with a closure needs a worker for each lane: there are "
+                f"{self.lanes.total} lanes on {self.lanes.group.size} workers; leave lanes out, or start as "
+                "many workers"
+            )
+        if self.precision is not None and self.precision.scales:
+            raise ValueError("a step with a closure cannot scale losses: use precision='bf16' or None")
 
     def _taken(self, index: int) -> list[Tensor | None]:
         """This lane's gradients, weighed by its rows."""
@@ -258,24 +278,8 @@ class Operated(Model):
         # A copy: what the lane does afterwards with its gradients is not part of the step.
         waiting[index] = [None if each is None else each.clone() for each in self._taken(index)]
 
-    def _meet(self, word: _Word) -> list[_Word]:
-        """What all workers do now; those that take a step must take the same."""
-        # Peers of the group have proved the key of the job.
-        told = self.lanes.group._native.gather_bytes(pickle.dumps(tuple(word)))
-        words = [_Word(*pickle.loads(each)) for each in told]
-        busy = [(rank, each) for rank, each in enumerate(words) if each.does != _END]
-        for rank, each in busy[1:]:
-            first = busy[0][1]
-            if (each.does, each.optimizer) != (first.does, first.optimizer):
-                raise ValueError(
-                    f"operators take different steps: that of rank {busy[0][0]} optimizer {first.optimizer}, "
-                    f"that of rank {rank} optimizer {each.optimizer}; let all take the same steps in the "
-                    "same order"
-                )
-        return words
-
     def _together(self, index: int, grads: list[Tensor | None]) -> None:
-        words = self._meet(_Word("step", index, _has(grads)))
+        words = meet(self.lanes.group, Word("step", index, present(grads)))
         self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
         self._take_step(index)
 
@@ -283,8 +287,11 @@ class Operated(Model):
         # Where another step follows and fails, this one is done and that one is not.
         self._torn = True
         self._applying = True
+        # What the operator draws afterwards is its lane's own again.
+        drawn = creator.seeded(0) if self._in_batch and not self.lanes.alone else nullcontext()
         try:
-            self._apply(self.optimizers[index], self._parameters[index])
+            with drawn:
+                self._apply(self.optimizers[index], self._parameters[index])
         finally:
             self._applying = False
         self._steps += 1
@@ -319,10 +326,14 @@ class Operated(Model):
         self.lanes.group.all_reduce(arrays)
         return next(iter(arrays.values())).to(self.device)
 
-    def _search(self, index: int, closure: Callable[[], Any] | None) -> Any:
-        """A step that asks for the loss several times; who has no rows goes the same way with zeros."""
+    def _search(self, index: int, closure: Callable[[], Any] | None, met: list[Word] | None = None) -> Any:
+        """A step that asks for the loss several times; who has no rows goes the same way with zeros.
+
+        Who joins has met the others already.
+        """
 
         def evaluate() -> Tensor:
+            nonlocal met
             loss = torch.zeros(())
             for parameter in [] if closure is not None else self._parameters[index]:
                 parameter.grad = None
@@ -331,10 +342,15 @@ class Operated(Model):
                 loss = closure().detach() * self._share
                 self._applying = True
             grads = self._taken(index)
-            words = self._meet(_Word("search", index, _has(grads), float(loss)))
+            words = met or meet(self.lanes.group, Word("search", index, present(grads), float(loss)))
+            met = None
             self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
+            if self.spec.clipping is not None:
+                _torch_outputs.clip(self._parameters[index], self.spec.clipping)
             self._torn = True
-            return torch.tensor(sum(word.loss for word in words), device=self.device)
+            # Those that have ended say the loss of their batch.
+            total = sum(word.loss for word in words if word.does != END)
+            return torch.tensor(total, device=self.device)
 
         self._applying = True
         try:
@@ -350,54 +366,103 @@ class Operated(Model):
             return super().commit()
         self.applied = None
         loss = sum(self._losses.values())
+        word = Word(END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
+        word = word._replace(moves=merged(self._moves.values()))
         try:
-            words = self._ended(_Word(_END, loss=loss, stops=wants_to_stop(), says=self._says))
+            words = self._ended(word)
         except CollectiveError:
-            if self._torn and max(self._steps, self._most_steps) == 1 and not self._buffers._has_any:  # type: ignore[union-attr]
+            # Who has no rows knows from batches before how many steps there are.
+            knows = bool(self._losses or self._most_steps) and max(self._steps, self._most_steps) == 1
+            if self._torn and knows and self._buffers.take_own():  # type: ignore[union-attr]
                 # Its one step is done here, whole: only the news of the end did not come.
+                self._schedule(word.moves)
+                # What the others would have said is not known: the loss is that of the rows here.
+                part = self._seen if self.owns_epoch else self._share
+                self.applied = loss / part if self._losses and part else loss
                 self._done()
-                self.applied = loss
             raise
-        self._buffers.finish(words[0].says)  # type: ignore[union-attr]
         self.stops = any(word.stops for word in words)
+        self._look_for_lost_gradients()
+        self._schedule(merged(word.moves for word in words))
         self._done()
-        return sum(word.loss for word in words)
+        total = sum(word.loss for word in words)
+        return total / max(1, sum(word.rows for word in words)) if self.owns_epoch else total
 
-    def _ended(self, word: _Word) -> list[_Word]:
+    def _look_for_lost_gradients(self) -> None:
+        """Every batch begins without gradients: say so to whoever wants to add them up."""
+        if self._forgets or self._steps or self.lanes.group.rank:
+            return
+        if any(p.grad is not None for each in self._parameters for p in each):
+            self._forgets = True
+            _report.note(
+                "the operator has left gradients of a batch without a step: they are forgotten, each batch "
+                "begins without; pass a larger batch_size, with more lanes where memory is short"
+            )
+
+    # Schedulers
+
+    def _move(self, metric: float | None) -> None:
+        """The operator wants schedulers to move: they do so alike on all workers."""
+        metric = None if metric is None else as_number(metric)
+        if self._in_batch and self.owns_epoch:
+            words = meet(self.lanes.group, Word(MOVE, moves=(metric,)))
+            self._torn = True
+            self._schedule(merged(word.moves for word in words if word.does == MOVE))
+        else:
+            self._moves.setdefault(self._lane if self._in_batch else -1, []).append(metric)
+
+    def _schedule(self, metrics: tuple[float | None, ...]) -> None:
+        for metric in metrics:
+            for scheduler in self.schedulers:
+                scheduler.step() if metric is None else scheduler.step(metric)
+
+    def _ended(self, word: Word) -> list[Word]:
         if not self._apart:
             return self._step_of_all_lanes(word)
         while True:
-            words = self._meet(word)
-            busy = next((each for each in words if each.does != _END), None)
+            words = meet(self.lanes.group, word)
+            busy = next((each for each in words if each.does != END), None)
             if busy is None:
+                self._buffers.finish(words[0].says)  # type: ignore[union-attr]
+                # Code of the user may change weights beside steps, and was not called where no rows are.
+                if self.owns_epoch or not all(each.rows for each in words):
+                    _torch_state.spread(self.module, self.lanes.group)
                 return words
             index = busy.optimizer
             if busy.does == "search":
-                self._search(index, None)
+                self._search(index, None, words)
+                continue
+            if busy.does == MOVE:
+                self._torn = True
+                self._schedule(merged(each.moves for each in words if each.does == MOVE))
                 continue
             nothing: list[Tensor | None] = [None] * len(self._parameters[index])
             self._sum(index, {self.lanes.mine[0]: nothing}, [each.has for each in words])
             self._take_step(index)
 
-    def _step_of_all_lanes(self, word: _Word) -> list[_Word]:
+    def _step_of_all_lanes(self, word: Word) -> list[Word]:
         """The one step for which lanes have waited; the only optimizer is the first."""
         nothing: list[Tensor | None] = [None] * len(self._parameters[0])
         grads = {lane: self._waiting.get(lane, {}).get(0, nothing) for lane in self.lanes.mine}
-        has = bytes(any(each) for each in zip(*(_has(each) for each in grads.values()), strict=True))
+        has = bytes(any(each) for each in zip(*(present(each) for each in grads.values()), strict=True))
         stepped = any(0 in waiting for waiting in self._waiting.values())
-        words = self._meet(word._replace(optimizer=int(stepped), has=has))
+        words = meet(self.lanes.group, word._replace(optimizer=int(stepped), has=has))
         if any(each.optimizer for each in words):
             self._sum(0, grads, [each.has for each in words])
+        # What others take part in comes before the step, so that a step is done as a whole.
+        self._buffers.finish(words[0].says)  # type: ignore[union-attr]
+        if any(each.optimizer for each in words):
             self._take_step(0)
         return words
 
     def _done(self) -> None:
         """A batch is done."""
         self._most_steps = max(self._most_steps, self._steps)
-        self._steps = 0
+        self._steps = self._seen = 0
         self._batch += 1
         self._waiting.clear()
         self._losses.clear()
+        self._moves.clear()
         self._stepped()
         self.repeated.done()
         self._torn = False
@@ -406,7 +471,8 @@ class Operated(Model):
         """Forget what was begun of a batch; false where a part of its steps was done."""
         self._waiting.clear()
         self._losses.clear()
-        self._steps = 0
+        self._moves.clear()
+        self._steps = self._seen = 0
         return super().roll_back()
 
     def said(self) -> dict[str, float]:
@@ -422,7 +488,7 @@ class Operated(Model):
         self._seed_answer(lane, part)
         try:
             with torch.no_grad(), self._timed("eval_fwd"):
-                info = {**self.info, "batch_idx": self.judgement.rows}
+                info = {**self._judging_info(), "batch_idx": self.place, "global_step": self.step}
                 said = self.operator.validate_batch(self._here(part.values), info)
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
@@ -433,6 +499,8 @@ class Operated(Model):
     def judge_all(self, batches: Iterator[Batch]) -> bool:
         """Let the operator judge all batches of this worker, where it does so itself; say whether."""
         self.judgement = Means()
+        if self.timers is not None:
+            self.operator.timers = self.timers
         if not self._owns_validation:
             return False
         rows = 0
@@ -444,20 +512,32 @@ class Operated(Model):
                 _native.advance()
                 yield self._here(batch.values)
 
+        found = _unless_empty(values())
+        said: Mapping[str, Any] = {}
         with torch.no_grad():
-            said = self._checked(self.operator.validate(values(), dict(self.info)), "validate")
+            if found is not None:
+                said = self._checked(self.operator.validate(found, self._judging_info()), "validate")
         # What it did not ask for still belongs to the work of all.
         for batch in batches:
             rows += rows_of(batch.values)
         self._count(self.judgement, said, rows)
+        mine = tuple(self._moves.pop(-1, ()))
+        # Peers of the group have proved the key of the job.
+        told = self.lanes.group._native.gather_bytes(pickle.dumps(mine))
+        self._schedule(merged(pickle.loads(each) for each in told))
         return True
+
+    def _judging_info(self) -> dict[str, Any]:
+        return {"epoch_idx": self.epoch, **self.info}
 
     def _answer(self, values: Any) -> Any:
         return self.operator.predict_batch(values) if self._answers else super()._answer(values)
 
 
-def _has(grads: list[Tensor | None]) -> bytes:
-    return bytes(each is not None for each in grads)
+def _unless_empty(batches: Iterator[Any]) -> Iterator[Any] | None:
+    """All batches; nothing where there are none, of which code of users could make no mean."""
+    first = next(batches, None)
+    return None if first is None else itertools.chain([first], batches)
 
 
 def _loss_of(said: Mapping[str, Any]) -> float:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grampus import _report
 from grampus._training import creator
-from grampus._training.means import Means
+from grampus._training.means import Means, as_number
 from grampus.frameworks import _torch_devices, _torch_making, _torch_outputs, _torch_schedules
 from grampus.frameworks import torch as plain
 
@@ -45,6 +46,12 @@ class _Trainer:
         self.lr_scheduler_configs: list[Any] = []
         self.optimizers: list[Any] = []
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"the module asks its trainer for {name!r}, and there is none: Grampus trains it; what it can "
+            f"ask for is {', '.join(vars(self))}"
+        )
+
 
 class Model(plain.Model):
     """A Lightning module; what its steps log goes into the records."""
@@ -64,7 +71,11 @@ class Model(plain.Model):
         creator.seed_all(creator.make_seed(seed, 1))
         optimizer, schedulers = configured(module.configure_optimizers())
         self.trainer.optimizers = [optimizer]
-        return module, device, [optimizer], _torch_schedules.scheduled(schedulers, [optimizer], "epoch"), None
+        scheduled = _torch_schedules.scheduled(schedulers, [optimizer], "epoch")
+        module.optimizers = lambda *_, **__: optimizer
+        found = [each.scheduler for each in scheduled]
+        module.lr_schedulers = lambda: found[0] if len(found) == 1 else found or None
+        return module, device, [optimizer], scheduled, None
 
     def _attend(self, module: Any) -> None:
         """Hear what steps log."""
@@ -74,6 +85,7 @@ class Model(plain.Model):
         self._batch = 0
         module._trainer = self.trainer
         module.log = self._log
+        module.print = print if self.trainer.is_global_zero else lambda *_, **__: None
         module.log_dict = lambda values, *_, **__: self._logged.update(values)
 
     def _log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
@@ -89,12 +101,26 @@ class Model(plain.Model):
 
     def epoch_ends(self, record: dict[str, float]) -> None:
         """Tell the module, and move the schedulers on."""
+        self._logged = {}
         self.module.on_train_epoch_end()
         super().epoch_ends(record)
+        # After the schedulers, which must see the same on all workers.
+        numbers = {name: as_number(value) for name, value in self._logged.items()}
+        record.update({name: number for name, number in numbers.items() if number is not None})
+
+    def warn(self, saved: bool) -> None:
+        """Name what the module has written for a Trainer, and nobody calls."""
+        super().warn(saved)
+        if unheard := _never_called(type(self.module)):
+            _report.note(
+                f"the module's {', '.join(unheard)} will not be called: without a Trainer only "
+                "on_train_epoch_start and on_train_epoch_end are"
+            )
 
     def _forward(self, values: Any) -> tuple[Any, Any, Any]:
         values = self._here(values)
-        self.trainer.training, self.trainer.global_step = True, self.step
+        self.trainer.training, self.trainer.validating = True, False
+        self.trainer.global_step = self.step
         self._logged = {}
         with self._casting():
             said = self.module.training_step(values, self._batch)
@@ -127,7 +153,6 @@ class Model(plain.Model):
         """The module judges batch by batch."""
         del batches
         self.judgement = Means()
-        self._batch = 0
         return False
 
     def evaluate(self, lane: int, part: Batch, meters: Mapping[str, Any]) -> float:
@@ -138,11 +163,10 @@ class Model(plain.Model):
         self.trainer.training, self.trainer.validating = False, True
         try:
             with torch.no_grad(), self._timed("eval_fwd"), self._casting():
-                said = self.module.validation_step(self._here(part.values), self._batch)
+                said = self.module.validation_step(self._here(part.values), self.place)
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
             raise
-        self._batch += 1
         loss = said.get("loss") if isinstance(said, Mapping) else said
         found = dict(self._logged)
         if loss is not None and "val_loss" not in found:
@@ -152,7 +176,7 @@ class Model(plain.Model):
 
     def _answer(self, values: Any) -> Any:
         with self._casting():
-            return self.module.predict_step(values, self._batch)
+            return self.module.predict_step(values, self.place)
 
 
 def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> Model:
@@ -168,6 +192,18 @@ def _check(module: Any) -> None:
             "the module has automatic_optimization=False: write its step as a gp.TrainingOperator, and use "
             "Estimator.from_torch"
         )
+
+
+_CALLED = {"on_train_epoch_start", "on_train_epoch_end"}
+_OTHER_HOOKS = {"configure_gradient_clipping", "lr_scheduler_step", "optimizer_step", "optimizer_zero_grad"}
+
+
+def _never_called(kind: type) -> list[str]:
+    """Hooks of a Trainer that a module's class has of its own."""
+    base = next((each for each in kind.__mro__ if each.__name__ == "LightningModule"), kind)
+    hooks = {name for name in dir(base) if name.startswith("on_")} | _OTHER_HOOKS
+    names = sorted(hooks - _CALLED)
+    return [name for name in names if getattr(kind, name, None) is not getattr(base, name, None)]
 
 
 def configured(found: Any) -> tuple[Any, list[Any]]:

@@ -1,0 +1,64 @@
+"""What workers tell each other when their operators meet."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Word(NamedTuple):
+    """What a worker says when it meets the others: what it does, with which optimizer and gradients."""
+
+    does: str
+    optimizer: int = 0
+    # For each parameter, whether it has a gradient here.
+    has: bytes = b""
+    loss: float = 0.0
+    # At the end of a batch: whether the worker stops, and what lane 0 says about buffers.
+    stops: bool = False
+    says: float = 0.0
+    rows: int = 0
+    # How often schedulers are to move, with the metric of each time.
+    moves: tuple[float | None, ...] = ()
+
+
+END = "end"
+MOVE = "move"
+
+
+def meet(group: Any, word: Word) -> list[Word]:
+    """What all workers do now; those that take a step must take the same."""
+    # Peers of the group have proved the key of the job.
+    told = group._native.gather_bytes(pickle.dumps(tuple(word)))
+    words = [Word(*pickle.loads(each)) for each in told]
+    busy = [(rank, each) for rank, each in enumerate(words) if each.does != END]
+    for rank, each in busy[1:]:
+        first = busy[0][1]
+        if (each.does, each.optimizer) != (first.does, first.optimizer):
+            raise ValueError(
+                f"operators take different steps: that of rank {busy[0][0]} {_named(first)}, that of "
+                f"rank {rank} {_named(each)}; let all take the same steps in the same order"
+            )
+    return words
+
+
+def _named(word: Word) -> str:
+    return "moves schedulers" if word.does == MOVE else f"optimizer {word.optimizer}"
+
+
+def merged(moves: Iterable[Sequence[float | None]]) -> tuple[float | None, ...]:
+    """As often as the one who asks most; each time with the mean of the metrics that were passed."""
+    found: list[float | None] = []
+    for each in itertools.zip_longest(*moves):
+        known = [metric for metric in each if metric is not None]
+        found.append(sum(known) / len(known) if known else None)
+    return tuple(found)
+
+
+def present(grads: list[Any | None]) -> bytes:
+    """For each parameter, whether it has a gradient."""
+    return bytes(each is not None for each in grads)
