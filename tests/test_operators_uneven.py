@@ -201,15 +201,25 @@ def test_several_models_say_what_they_need():
 class Adding(Steps):
     def train_batch(self, batch, batch_info):
         loss = self.criterion(self.model(batch["x"]), batch["y"])
-        self.backward(loss)
+        self.backward(loss / 2)
         if batch_info["batch_idx"] % 2:
             self.optimizer.step()
+            self.optimizer.zero_grad()
         return {"train_loss": loss.item(), "num_samples": len(batch["y"])}
 
 
-def test_gradients_without_a_step_are_missed():
-    with pytest.warns(RuntimeWarning, match="left gradients of a batch without a step"):
-        estimator(Adding, workers=2).fit(few(8), epochs=1, batch_size=4)
+def test_gradients_are_added_up_over_batches():
+    whole = estimator(Steps, workers=1)
+    whole.fit(few(8), epochs=1, batch_size=8)
+    found = set()
+    for workers, lanes in ((1, 1), (2, 2), (1, 2)):
+        own = estimator(Adding, workers=workers, lanes=lanes)
+        with pytest.warns(RuntimeWarning, match="adds gradients up over batches"):
+            own.fit(few(8), epochs=1, batch_size=4)
+        for name, value in own.state_dict().items():
+            assert torch.allclose(value, whole.state_dict()[name], atol=1e-6), name
+        found.add((lanes, own.digest()))
+    assert len(found) == 2
 
 
 class Deadly(Steps):

@@ -76,7 +76,9 @@ class Operated(Model):
         self._seen = 0
         # What schedulers are to be told after the batch, by lane.
         self._moves: dict[int, list[float | None]] = {}
-        self._forgets = False
+        # Gradients of batches without a step, by lane; and whether there were any.
+        self._left: dict[int, list[Tensor | None]] = {}
+        self._adds_up = False
         self._says = 0.0
         self._other: Any = None
         self._real = [each.step for each in self.optimizers]
@@ -149,8 +151,8 @@ class Operated(Model):
             return
         self._lane, self._share, self._in_batch = lane, share, True
         self._buffers.begin(lane)  # type: ignore[union-attr]
-        for parameter in self.module.parameters():
-            parameter.grad = None
+        if not self._apart:
+            self._take_up(lane)
         try:
             if self.owns_epoch:
                 said, rows = self._train_epoch(part)
@@ -173,8 +175,29 @@ class Operated(Model):
         self._seen = rows
         self._heard(lane, loss, part.rows, 0)
         self._count(self.own, said, rows)
+        self._put_away(lane)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
         self._says = said_here if lane == 0 else self._says
+
+    def _take_up(self, lane: int) -> None:
+        """Let gradients be those that this lane has left: lanes of one worker know nothing of each other."""
+        left = self._left.get(lane)
+        for place, parameter in enumerate(self.module.parameters()):
+            parameter.grad = None if left is None else left[place]
+
+    def _put_away(self, lane: int) -> None:
+        """Keep gradients of a batch without a step: the operator may add them up."""
+        if self._steps or lane in self._waiting:
+            self._left.pop(lane, None)
+            return
+        self._left[lane] = [p.grad for p in self.module.parameters()]
+        if not self._adds_up and any(grad is not None for grad in self._left[lane]):
+            self._adds_up = True
+            if self.lanes.group.rank == 0:
+                _report.note(
+                    "the operator adds gradients up over batches: those since its last step are lost where a "
+                    "worker is lost or the run is resumed; a larger batch_size with more lanes loses nothing"
+                )
 
     def _train_epoch(self, part: Batch) -> tuple[Mapping[str, Any], int]:
         self._gone_rows = 0
@@ -382,22 +405,10 @@ class Operated(Model):
                 self._done()
             raise
         self.stops = any(word.stops for word in words)
-        self._look_for_lost_gradients()
         self._schedule(merged(word.moves for word in words))
         self._done()
         total = sum(word.loss for word in words)
         return total / max(1, sum(word.rows for word in words)) if self.owns_epoch else total
-
-    def _look_for_lost_gradients(self) -> None:
-        """Every batch begins without gradients: say so to whoever wants to add them up."""
-        if self._forgets or self._steps or self.lanes.group.rank:
-            return
-        if any(p.grad is not None for each in self._parameters for p in each):
-            self._forgets = True
-            _report.note(
-                "the operator has left gradients of a batch without a step: they are forgotten, each batch "
-                "begins without; pass a larger batch_size, with more lanes where memory is short"
-            )
 
     # Schedulers
 
