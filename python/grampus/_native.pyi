@@ -32,6 +32,7 @@ __all__ = [
     "End",
     "Entry",
     "EventWriter",
+    "FlatOptimizer",
     "Gradients",
     "GrampusError",
     "Group",
