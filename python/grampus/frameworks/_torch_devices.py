@@ -43,6 +43,16 @@ def device_of(module: Any, asked: str | None) -> torch.device:
     return torch.device("cuda", context.local_rank() % count)
 
 
+def settle(module: Any, asked: str | None) -> torch.device:
+    """Put a model where it is to be; one that code of the user has put somewhere stays, in parts too."""
+    device = device_of(module, asked)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if all(p.device.type == "cpu" for p in module.parameters()):
+        module.to(device)
+    return device
+
+
 class Precision:
     """Forward in half precision: weights, gradients and optimizers keep theirs."""
 

@@ -63,8 +63,7 @@ class Model(plain.Model):
         creator.seed_all(creator.make_seed(seed, 0))
         module = _torch_making.make_module(spec)
         _check(module)
-        device = _torch_devices.device_of(module, spec.device)
-        module.to(device)
+        device = _torch_devices.settle(module, spec.device)
         self._attend(module)
         if not training:
             return module, device, [], [], None

@@ -30,7 +30,7 @@ from grampus.frameworks import (
     _torch_schedules,
     _torch_state,
 )
-from grampus.frameworks._torch_devices import Late, Precision, device_of
+from grampus.frameworks._torch_devices import Late, Precision, settle
 from grampus.frameworks._torch_gradients import (
     LaneBuffers,
     LaneGradients,
@@ -112,10 +112,7 @@ class Model(LoopModel):
         spec, seed = self.spec, self.lanes.seed
         creator.seed_all(creator.make_seed(seed, 0))
         module = _torch_making.make_module(spec)
-        device = device_of(module, spec.device)
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        module.to(device)
+        device = settle(module, spec.device)
         creator.seed_all(creator.make_seed(seed, 3))
         loss = _torch_making.make_loss(spec)
         if isinstance(loss, torch.nn.Module):
