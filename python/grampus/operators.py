@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from grampus._training.means import Means
+
 __all__ = ["Timers", "TrainingOperator"]
 
 
@@ -112,10 +114,10 @@ class TrainingOperator:
         """Train on all batches of this worker in an epoch; return its numbers.
 
         By default `train_batch` is called for each, and Grampus looks after all else: override that one
-        unless batches are to be seen together. `info` has `epoch_idx`, `num_epochs`, `scheduler_step`, and
-        what was passed as `fit(info=…)`.
+        unless batches are to be seen together. `info` has `epoch_idx`, `num_epochs`, `scheduler_step`,
+        `global_step`, and what was passed as `fit(info=…)`.
         """
-        raise NotImplementedError("Grampus itself goes through the batches unless this is overridden")
+        return self._of_each(iterator, info, self.train_batch)
 
     def train_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
         """Train on one batch, and return its numbers: `train_loss`, `num_samples`, and any others.
@@ -145,18 +147,28 @@ class TrainingOperator:
 
     def validate(self, val_iterator: Iterator[Any], info: dict[str, Any]) -> dict[str, Any]:
         """Judge the model on all batches of this worker; return its numbers, as `validate_batch` does."""
-        raise NotImplementedError("Grampus itself goes through the batches unless this is overridden")
+        return self._of_each(val_iterator, info, self.validate_batch)
 
     def validate_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
         """Judge the model on one batch; return its numbers, with `num_samples`.
 
-        By default they are the loss and the Estimator's metrics.
+        By default they are the loss, called from code of your own, and the Estimator's metrics besides where
+        neither this nor `validate` is overridden.
         """
-        raise NotImplementedError("Grampus itself judges a batch unless this is overridden")
+        del batch_info
+        inputs, named, target = self.split(batch)
+        with self.autocast():
+            loss = self.loss_of(self.model(*inputs, **named), target)
+        return {"val_loss": loss.item(), "num_samples": rows_of(batch)}
 
     def predict_batch(self, batch: Any) -> Any:
         """The model's output for a batch, one row for each of its rows."""
-        raise NotImplementedError("Grampus itself calls the model unless this is overridden")
+        from grampus.frameworks._torch_making import needed
+        from grampus.frameworks._torch_outputs import split
+
+        inputs, named, _ = split(batch, self._criterion is not None, True, needed(self.model))
+        with self.autocast():
+            return self.model(*inputs, **named)
 
     def state_dict(self) -> dict[str, Any]:
         """What else is to be saved: numbers, texts, tensors, and dicts and lists of these."""
@@ -164,6 +176,18 @@ class TrainingOperator:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up what `state_dict` returned."""
+
+    def _of_each(
+        self, batches: Iterator[Any], info: dict[str, Any], work: Callable[[Any, dict[str, Any]], Any]
+    ) -> dict[str, Any]:
+        """What is said about all batches, as means over their rows."""
+        means = Means()
+        first = info.get("global_step", 0)
+        for place, batch in enumerate(batches):
+            said = dict(work(batch, {**info, "batch_idx": place, "global_step": first + place}))
+            rows = said.pop("num_samples", None)
+            means.add(said, rows_of(batch) if rows is None else int(rows))
+        return {**means.values(), "num_samples": means.rows}
 
     # What to use
 

@@ -70,6 +70,8 @@ class Operated(Model):
         self._share = 1.0
         self._steps = self._most_steps = 0
         self._gone_rows = 0
+        # Batches of a train_epoch: of epochs that are done, and of this one.
+        self._gone_batches = self._going_batches = 0
         # Gradients that wait for the other lanes of this worker, by lane and optimizer.
         self._waiting: dict[int, dict[int, list[Tensor | None]]] = {}
         self._losses: dict[int, float] = {}
@@ -106,11 +108,13 @@ class Operated(Model):
 
     def besides(self) -> dict[str, Any]:
         """What the operator wants to be saved, too."""
-        return {**super().besides(), "operator": self.operator.state_dict()}
+        state = {**super().besides(), "operator": self.operator.state_dict()}
+        return {**state, "batches": self._gone_batches} if self.owns_epoch else state
 
     def load_besides(self, state: dict[str, Any]) -> None:
         """Take up what `besides` returned."""
         super().load_besides(state)
+        self._gone_batches = state.get("batches", 0)
         if state.get("operator"):
             self.operator.load_state_dict(state["operator"])
 
@@ -200,8 +204,8 @@ class Operated(Model):
                 )
 
     def _train_epoch(self, part: Batch) -> tuple[Mapping[str, Any], int]:
-        self._gone_rows = 0
-        info = {**self.info, "epoch_idx": self.epoch}
+        self._gone_rows = self._going_batches = 0
+        info = {**self.info, "epoch_idx": self.epoch, "global_step": self._gone_batches}
         batches = _unless_empty(self._batches(part.values))
         if batches is None:
             return {}, 0
@@ -220,6 +224,7 @@ class Operated(Model):
                 return
             # For whoever looks whether there is any progress.
             _native.advance()
+            self._going_batches = number + 1
             self._seed(_native.lane_seed("model", lanes.seed, self.epoch, number, lane))
             self._share = 1 / lanes.total if weight is None else mine / weight
             if rows:
@@ -470,6 +475,8 @@ class Operated(Model):
         """A batch is done."""
         self._most_steps = max(self._most_steps, self._steps)
         self._steps = self._seen = 0
+        self._gone_batches += self._going_batches
+        self._going_batches = 0
         self._batch += 1
         self._waiting.clear()
         self._losses.clear()
