@@ -197,7 +197,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path):
     damaged.write_bytes(body)
     (tmp_path / "runs" / "step-00000006" / "manifest.json").unlink()
     estimator = classifier()
-    with pytest.warns(UserWarning, match="a newer checkpoint was passed over") as told:
+    with pytest.warns(RuntimeWarning, match="a newer checkpoint was passed over") as told:
         history = fit(estimator, checkpoint="runs", resume=True)
     assert ["step-00000008" in str(told[0].message), "step-00000006" in str(told[1].message)] == [True, True]
     assert (estimator.digest(), measured(history)) == whole[:2]
@@ -220,7 +220,7 @@ def test_a_run_without_one_whole_checkpoint_starts_anew(whole, tmp_path):
     for manifest in (tmp_path / "runs").glob("*/manifest.json"):
         manifest.unlink()
     estimator = classifier()
-    with pytest.warns(UserWarning, match="a newer checkpoint was passed over"):
+    with pytest.warns(RuntimeWarning, match="a newer checkpoint was passed over"):
         fit(estimator, checkpoint="runs", resume=True)
     assert estimator.digest() == whole[0]
 

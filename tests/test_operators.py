@@ -67,9 +67,8 @@ def test_config_reaches_setup():
 def test_results_of_each_worker():
     own = estimator(Steps, workers=2)
     both = own.fit(data(), epochs=2, batch_size=32, reduce_results=False)
-    assert [[each["samples"] for each in epoch] for epoch in both] == [[50, 50]] * 2 or [
-        sum(each["samples"] for each in epoch) for epoch in both
-    ] == [ROWS] * 2
+    # Of three batches of 32 rows both have a half, of the last four rows the first worker has all.
+    assert [[each["samples"] for each in epoch] for epoch in both] == [[52, 48]] * 2
     assert [[each["epoch"] for each in epoch] for epoch in both] == [[1, 1], [2, 2]]
     again = estimator(Steps, workers=2)
     whole = again.fit(data(), epochs=2, batch_size=32)

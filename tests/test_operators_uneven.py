@@ -74,8 +74,10 @@ class Unscaled(Steps):
 
 def test_half_precision_where_a_worker_has_no_rows_yet():
     for operator in (None, Steps):
-        with pytest.warns(RuntimeWarning, match="leaves some of the 3 lanes without rows"):
+        with pytest.warns(RuntimeWarning, match="leaves some of the 3 lanes without rows") as told:
             history = estimator(operator, workers=3, precision="fp16").fit(few(2), epochs=2, batch_size=2)
+        # As if the line above had warned.
+        assert {warning.filename for warning in told} == {__file__}
         assert history["loss"][1] < history["loss"][0]
     with pytest.raises(ValueError, match=r"call self\.backward\(loss\)"):
         estimator(Unscaled, workers=1, precision="fp16").fit(few(), epochs=1, batch_size=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -11,6 +10,7 @@ from grampus._figures import count
 from grampus._training.kept import NothingKept
 from grampus._training.leaving import Yielded, stopping
 from grampus._training.options import check_most
+from grampus._warning import warn
 from grampus.errors import FeedLost, GrampusError, PeerLost, WorkerDied
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def train(
                     raise _noted(first, f"{error}, and it was not saved: pass checkpoint=") from None
                 if saved.resumed_from is not None:
                     text = f"the run goes on from the checkpoint {saved.resumed_from}: {error}"
-                    warnings.warn(text, RuntimeWarning, stacklevel=2)
+                    warn(text)
                 job = saved
                 continue
             job = replace(job, losses=job.losses + 1)
