@@ -33,7 +33,7 @@ def encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def decoded(
-    images: list[bytes], *steps: gp.images.Step, row: int = 0, epoch: int = 0, threads: int = 1
+    images: list[bytes], *steps: gp.images.ImageStep, row: int = 0, epoch: int = 0, threads: int = 1
 ) -> np.ndarray:
     """The batch, channels last unless it is of floats."""
     floats = any(isinstance(step, (ToFloat, Normalize)) for step in steps)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grampus.images import Step
+    from grampus.images import ImageStep
 
 __all__ = ["Cast", "ColumnStep", "Image", "Normalise", "OneHot", "Pad", "Scale"]
 
@@ -152,7 +152,7 @@ class Image(ColumnStep):
     'content'
     """
 
-    steps: Sequence[Step] = ()
+    steps: Sequence[ImageStep] = ()
 
     def _step(self) -> dict[str, Any]:
         from grampus.images import pipeline

@@ -225,7 +225,7 @@ class Estimator(Placement, Weights, Params):
             scheduler: of `gp.optim`, such as `gp.optim.Cosine(1000)`.
             config: passed to functions that make models and data.
             dtype: "float32" or "float64".
-            groups: `gp.optim.Group`s: layers with a learning rate of their own.
+            groups: a list of `gp.optim.Group`: layers with a learning rate of their own.
             sharded: divide what the optimizer remembers among the workers; each keeps a part, and that of its
                 neighbour in case that one is lost. The weights are the same to the bit.
             metrics, workers, model_dir, seed, lanes, threads_per_lane: as for `from_torch`.

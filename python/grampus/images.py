@@ -21,12 +21,12 @@ __all__ = [
     "CenterCrop",
     "Channels",
     "ChannelsLast",
+    "ImageStep",
     "Normalize",
     "RandomCrop",
     "RandomFlip",
     "RandomResizedCrop",
     "Resize",
-    "Step",
     "ToFloat",
     "pipeline",
 ]
@@ -35,19 +35,19 @@ __all__ = [
 Size: TypeAlias = "int | tuple[int, int]"
 
 
-class Step(ABC):
+class ImageStep(ABC):
     """The base of all steps."""
 
     @abstractmethod
     def _described(self) -> dict[str, Any]: ...
 
 
-class _Output(Step):
+class _Output(ImageStep):
     """A step that says what the numbers of the batch are: it may stand anywhere, once."""
 
 
 @dataclass(frozen=True)
-class Resize(Step):
+class Resize(ImageStep):
     """To another size, bilinear with antialias.
 
     One number is the new length of the shorter side, the other stays in proportion; (height, width) is exact.
@@ -65,7 +65,7 @@ class Resize(Step):
 
 
 @dataclass(frozen=True)
-class CenterCrop(Step):
+class CenterCrop(ImageStep):
     """The middle of the image, with black around it where the image is smaller.
 
     >>> pipeline([CenterCrop((2, 3))])
@@ -79,7 +79,7 @@ class CenterCrop(Step):
 
 
 @dataclass(frozen=True)
-class RandomCrop(Step):
+class RandomCrop(ImageStep):
     """A part at a random place of the image with `padding` black pixels on each side.
 
     >>> RandomCrop(32, padding=4)
@@ -95,7 +95,7 @@ class RandomCrop(Step):
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(Step):
+class RandomResizedCrop(ImageStep):
     """A part of random area (`scale`), shape (`ratio`, width to height) and place, resized.
 
     >>> RandomResizedCrop(224, scale=(0.5, 1.0)).scale
@@ -116,7 +116,7 @@ class RandomResizedCrop(Step):
 
 
 @dataclass(frozen=True)
-class RandomFlip(Step):
+class RandomFlip(ImageStep):
     """Left and right exchanged, in this part of the images.
 
     >>> RandomFlip()
@@ -191,13 +191,13 @@ class ChannelsLast(_Output):
         return {"layout": "hwc"}
 
 
-def pipeline(steps: Iterable[Step]) -> str:
+def pipeline(steps: Iterable[ImageStep]) -> str:
     """The text from which readers make the steps. Numbers are bytes unless a step makes floats of them."""
     moves: list[dict[str, Any]] = []
     output: dict[str, Any] = {"kind": "u8"}
     seen: set[type] = set()
     for number, step in enumerate(steps, 1):
-        if not isinstance(step, Step):
+        if not isinstance(step, ImageStep):
             raise TypeError(
                 f"image step {number} is {step!r}: give steps of grampus.images, such as Resize(224)"
             )
@@ -211,7 +211,7 @@ def pipeline(steps: Iterable[Step]) -> str:
     return json.dumps({"steps": moves, "output": output})
 
 
-def _sides(step: Step, size: Size) -> dict[str, int]:
+def _sides(step: ImageStep, size: Size) -> dict[str, int]:
     if isinstance(size, Sequence) and len(size) == 2:
         height, width = size
     else:
@@ -219,25 +219,25 @@ def _sides(step: Step, size: Size) -> dict[str, int]:
     return {"width": _whole(step, "size", width), "height": _whole(step, "size", height)}
 
 
-def _whole(step: Step, name: str, value: object) -> int:
+def _whole(step: ImageStep, name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32:
         return value
     allowed = "a whole number, or (height, width)" if name == "size" else "a whole number"
     raise ValueError(f"{step}: {name} is {allowed}")
 
 
-def _number(step: Step, name: str, value: Any) -> float:
+def _number(step: ImageStep, name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{step}: {name} takes numbers") from None
 
 
-def _numbers(step: Step, name: str, values: float | Iterable[float]) -> list[float]:
+def _numbers(step: ImageStep, name: str, values: float | Iterable[float]) -> list[float]:
     return [_number(step, name, value) for value in (values if isinstance(values, Iterable) else [values])]
 
 
-def _pair(step: Step, name: str, values: tuple[float, float]) -> list[float]:
+def _pair(step: ImageStep, name: str, values: tuple[float, float]) -> list[float]:
     numbers = _numbers(step, name, values)
     if len(numbers) != 2:
         raise ValueError(f"{step}: {name} is two numbers, from and to")

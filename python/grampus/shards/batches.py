@@ -15,7 +15,7 @@ from grampus.shards.segments import Segment, exhausted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from grampus.images import Step
+    from grampus.images import ImageStep
     from grampus.shards.segments import Part
 
     # A name, or what is done with a column.
@@ -58,7 +58,7 @@ class Wanted:
 
 
 def wanted(
-    feature_cols: Columns | None, label_cols: Columns | None, images: Sequence[Step] | None = None
+    feature_cols: Columns | None, label_cols: Columns | None, images: Sequence[ImageStep] | None = None
 ) -> Wanted:
     """Arrays of columns: one for a name or a step, one for several of these in a list of their own.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from grampus.images import Step
+    from grampus.images import ImageStep
     from grampus.shards.batches import Packed
     from grampus.shards.segments import Part
 
@@ -30,7 +30,7 @@ class Source(NamedTuple):
     columns: list[str] | None
     image_col: str | None = None
     label_col: str | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ImageStep, ...] = ()
 
 
 class Shards:
@@ -185,7 +185,7 @@ class Shards:
         *,
         feature_cols: Columns | None = None,
         label_cols: Columns | None = None,
-        images: Sequence[Step] | None = None,
+        images: Sequence[ImageStep] | None = None,
         transform: Callable[[Any], Any] | None = None,
         threads: int | None = None,
         drop_last: bool = False,

@@ -16,7 +16,7 @@ from grampus.shards.batches import Rows, is_one, listed, wanted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from grampus.images import Step
+    from grampus.images import ImageStep
     from grampus.shards.batches import Columns
     from grampus.shards.collection import Shards
 
@@ -37,7 +37,7 @@ def rows_of(
     shards: Shards,
     feature_cols: Columns | None,
     label_cols: Columns | None,
-    images: Sequence[Step] | None = None,
+    images: Sequence[ImageStep] | None = None,
     on_error: str = "raise",
 ) -> Any:
     """Rows that a loader reads; or a tree of arrays, where the shards are such."""

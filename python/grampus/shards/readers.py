@@ -15,7 +15,7 @@ from grampus.shards.collection import Shards, Source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from grampus.images import Step
+    from grampus.images import ImageStep
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
@@ -111,7 +111,7 @@ def read_images(
     label_col: str | None = None,
     label_func: Callable[[str], Any] | None = None,
     label_file: str | os.PathLike[str] | None = None,
-    steps: Sequence[Step] = (),
+    steps: Sequence[ImageStep] = (),
     num_shards: int | None = None,
 ) -> Shards:
     """Read images: JPEG, PNG and WebP files, or the columns of Parquet files that hold them.
