@@ -24,3 +24,5 @@ autodoc_member_order = "bysource"
 html_theme = "furo"
 html_title = "Grampus"
 html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
