@@ -1,6 +1,7 @@
 """A worker that dies: who, where, how, and what it said last. The next run works."""
 
 import ctypes
+import multiprocessing.connection
 import os
 import resource
 import signal
@@ -26,6 +27,12 @@ def exit_by_itself():
 
 def kill_itself():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_while_it_listens():
+    listener = multiprocessing.connection.Listener(family="AF_UNIX")
+    assert os.path.exists(listener.address)
+    kill_itself()
 
 
 def touch_nothing():
@@ -56,6 +63,8 @@ def leave_as_if_done():
     [
         (exit_by_itself, "exited with code 3", 3),
         (kill_itself, "was killed by signal 9 (SIGKILL)", 137),
+        # Its socket goes with the job.
+        (killed_while_it_listens, "was killed by signal 9 (SIGKILL)", 137),
         (touch_nothing, "was killed by signal 11 (SIGSEGV)", 139),
         (abort, "was killed by signal 6 (SIGABRT)", 134),
         (leave_politely, "exited with code 5", 5),

@@ -67,6 +67,7 @@ def _serve(supervisor: _native.Supervisor) -> None:
     failed = _import_all(supervisor.preload)
     # What a module printed must not wait in a buffer that every worker would inherit and write out.
     _output.flush()
+    _worker.settle_in(supervisor.folder)
     forks, why = _may_fork()
     note = "; ".join([why] * (not forks) + failed)
     supervisor.ready(forks, note, _programs.worker(sys.executable))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.process
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ from grampus.errors import NotPicklable
 # Errors that a rank typically meets because another one has gone; calls that differ have no such excuse.
 _CONSEQUENCES = (ConnectionError, EOFError, _native.CollectiveError)
 _OWN = (_native.CallMismatch,)
+# Bytes of a path.
+_LONGEST_SOCKET = 107
 _CONSEQUENCE_WORDS = ("connection reset by peer", "connection closed by peer", "broken pipe")
 
 
@@ -32,11 +35,12 @@ class Introduction(NamedTuple):
 def main() -> None:
     """Serve as a worker that was started as a fresh process; descriptor 3 says for whom, 4 is for notices."""
     with os.fdopen(3) as secret:
-        join, worker, slot, host, threads, silent_after_ms, *path = secret.read().split("\0")
+        join, worker, slot, host, threads, silent_after_ms, folder, *path = secret.read().split("\0")
     if path:
         sys.path[:] = path
     numbers = int(threads), int(silent_after_ms)
     os.set_inheritable(4, False)
+    settle_in(folder)
     leave(serve(Introduction(join, int(worker), int(slot), host, *numbers, notice=4)))
 
 
@@ -61,6 +65,15 @@ def serve(introduction: Introduction) -> int:
     # Whoever leaves by himself has said how his task ended before he is gone.
     agent.flush()
     return 0
+
+
+def settle_in(folder: str | None) -> None:
+    """Let sockets of `multiprocessing` lie in the job's folder, which is removed however processes end.
+
+    Those of a loader lie in a folder of each of its processes, and one that is killed leaves it behind.
+    """
+    if folder and len(folder) + len("/listener-12345678") <= _LONGEST_SOCKET:
+        multiprocessing.process.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined]
 
 
 def leave(code: int) -> None:

@@ -102,6 +102,11 @@ impl Supervisor {
             .map(|path| path.to_string_lossy().into_owned()))
     }
 
+    #[getter]
+    fn folder(&self) -> PyResult<Option<String>> {
+        Ok(self.configure()?.folder())
+    }
+
     /// Workers may be started, by forking or with a command; the note is shown to the user.
     fn ready(&mut self, forks: bool, note: String, worker: Vec<String>) -> PyResult<()> {
         let worker = worker.split_first().map(|(program, arguments)| Program {

@@ -575,11 +575,13 @@ fn secret(configure: &Configure, launch: &Launch) -> Result<Option<OwnedFd>, Sup
     let numbers = [launch.worker.0, u64::from(launch.slot)].map(|number| number.to_string());
     let settings =
         [u64::from(configure.threads()), configure.silent_after_ms].map(|number| number.to_string());
+    let folder = configure.folder().unwrap_or_default();
     let words = [&configure.join]
         .into_iter()
         .chain(&numbers)
         .chain([&configure.host])
-        .chain(&settings);
+        .chain(&settings)
+        .chain([&folder]);
     let text = words
         .chain(&configure.sys_path)
         .map(String::as_str)

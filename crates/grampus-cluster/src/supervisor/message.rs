@@ -32,11 +32,18 @@ pub struct Configure {
     pub log_dir: Option<PathBuf>,
     /// Send output to the driver as well.
     pub forward_output: bool,
-    /// A folder to remove if the driver dies before it could do so itself.
+    /// The job's folder, to be removed if the driver dies before it could do so itself. What workers put there does not outlive
+    /// the job, however they end.
     pub remove: Option<PathBuf>,
 }
 
 impl Configure {
+    /// The job's folder on this host, if it has one.
+    pub fn folder(&self) -> Option<String> {
+        let folder = self.remove.as_ref()?;
+        Some(folder.to_string_lossy().into_owned())
+    }
+
     /// Threads for each worker, once it is known on which host.
     pub fn threads(&self) -> u32 {
         match self.threads {
