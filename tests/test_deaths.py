@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from processes import lives, wait_until
@@ -31,7 +32,7 @@ def kill_itself():
 
 def killed_while_it_listens():
     listener = multiprocessing.connection.Listener(family="AF_UNIX")
-    assert os.path.exists(listener.address)
+    assert Path(listener.address).exists()
     kill_itself()
 
 
