@@ -19,6 +19,8 @@ from grampus._logger import Logger
 class _EpochFile(Logger, ABC):
     """A text file with a line for every epoch."""
 
+    may_fail = True
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
 

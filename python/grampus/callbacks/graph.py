@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from grampus.callbacks._checks import installed
+from grampus.callbacks._checks import check_installed
 from grampus.callbacks.callback import Callback, Run
 
 
@@ -30,7 +30,7 @@ class ModelGraph(Callback):
         example = getattr(run.model, "example_input_array", None) if self.example is None else self.example
         if example is None:
             raise ValueError("ModelGraph needs inputs to run the model with: pass ModelGraph(example=batch)")
-        installed("tensorboard", "tensorboard", "ModelGraph")
+        check_installed("tensorboard", "tensorboard", "ModelGraph")
         from torch.utils.tensorboard._pytorch_graph import graph
 
         with _unchanged(run.model), warnings.catch_warnings():
@@ -46,11 +46,15 @@ def _unchanged(model: Any) -> Iterator[None]:
     import torch
 
     modes = {module: module.training for module in model.modules()}
+    held = [(module, dict(module._buffers)) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
+        for module, own in held:
+            # The model may have put others in their place.
+            module._buffers.update(own)
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
