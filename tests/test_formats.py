@@ -333,14 +333,24 @@ def test_an_index_says_which_file_a_weight_is_in(trained):
 
 @pytest.mark.parametrize(
     "index",
-    ["", "[]", "[" * 100_000, '{"weight_map": 3}', '{"weight_map": {"a": "../a.safetensors"}}'],
-    ids=["empty", "list", "deep", "number", "elsewhere"],
+    ["", "[]", "[" * 100_000, '{"weight_map": 3}', '{"weight_map": {"a": null}}'],
+    ids=["empty", "list", "deep", "number", "null"],
 )
 def test_an_index_that_is_none_is_an_error(trained, index):
     Path("folder").mkdir()
     Path("folder/model.safetensors.index.json").write_text(index)
     with pytest.raises(CheckpointError, match="index"):
         trained.load("folder")
+
+
+def test_an_index_leads_to_no_other_folder(trained):
+    trained.save("a.safetensors")
+    Path("folder").mkdir()
+    for place in ("../a.safetensors", str(Path("a.safetensors").absolute())):
+        places = dict.fromkeys(trained.state_dict(), place)
+        Path("folder/model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+        with pytest.raises(CheckpointError, match=f"folder lacks '{place}'"):
+            other().load("folder")
 
 
 class Tied(nn.Module):

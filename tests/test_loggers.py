@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from grampus import _native
+from grampus import _logger, _native
 from grampus.callbacks import Callback, CSVLog, EarlyStopping, JSONLog, Logger, TensorBoard
 
 
@@ -184,6 +184,56 @@ def test_a_logger_of_ones_own_needs_only_event():
     log(logger, begin())
     assert logger.kind == "begin"
     assert logger.place is None
+
+
+class Broken(Logger):
+    """Hears of some kinds of events, and fails at others."""
+
+    def __init__(self, *fails_at, may_fail=True):
+        self.fails_at, self.may_fail, self.heard = fails_at, may_fail, []
+
+    # Two of them that are equal are still two.
+    __hash__ = None
+
+    def event(self, event):
+        self.heard.append(event["kind"])
+        if event["kind"] in self.fails_at:
+            raise OSError("disk full")
+
+    def close(self):
+        if "close" in self.fails_at:
+            raise OSError("disk full")
+
+
+def test_a_logger_that_may_fail_is_left_alone_for_a_minute(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(_logger.time, "monotonic", lambda: now[0])
+    broken, whole = Broken("steps", "close"), Broken()
+    listeners = _logger.Listeners([broken, whole])
+    listeners.event(begin())
+    with pytest.warns(RuntimeWarning, match="Broken fails, and the run goes on: disk full") as warned:
+        for _ in range(4):
+            listeners.event(steps(1))
+            now[0] += 31.0
+        listeners.event({"kind": "end", "reason": "done", "step": 4})
+        listeners.close()
+    assert broken.heard == ["begin", "steps", "steps", "end"]
+    assert whole.heard == ["begin", *["steps"] * 4, "end"]
+    assert len(warned) == 1
+
+
+def test_what_fails_as_a_run_begins_is_raised():
+    with pytest.raises(OSError, match="disk full"):
+        _logger.Listeners([Broken("begin")]).event(begin())
+    listeners = _logger.Listeners([Broken("steps", may_fail=False)])
+    listeners.event(begin())
+    with pytest.raises(OSError, match="disk full"):
+        listeners.event(steps(1))
+
+
+@pytest.mark.parametrize("kind", [TensorBoard, CSVLog, JSONLog])
+def test_files_on_a_full_disk_do_not_end_a_run(kind):
+    assert kind.may_fail and not Logger.may_fail
 
 
 class Run:
