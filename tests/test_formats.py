@@ -17,6 +17,7 @@ import torch.distributed.checkpoint as dcp
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
+from saved_weights import bytes_of, left, other, trained_once
 from small_models import Net, adam, classifier, rows
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -27,27 +28,7 @@ from grampus.errors import CheckpointError
 from grampus.frameworks import _torch_formats
 
 runtime = one_cluster(workers=2)
-
-
-@pytest.fixture(scope="module")
-def trained():
-    estimator = classifier(lanes=2)
-    estimator.fit(rows(), batch_size=16)
-    return estimator
-
-
-def other(**given):
-    """An estimator with other weights."""
-    return classifier(seed=4, **given)
-
-
-def left():
-    """Nothing half-written stays, and nothing beside what was asked for."""
-    return sorted(path.name for path in Path().iterdir() if path.name != "grampus_runs")
-
-
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+trained = trained_once()
 
 
 # Distributed checkpoints of torch
@@ -66,50 +47,6 @@ def test_torch_reads_the_distributed_checkpoint(trained):
     again.save("folder", format="dcp")
     assert left() == ["folder"]
     assert other().load("folder").digest() == again.digest() != trained.digest()
-
-
-def test_a_distributed_checkpoint_takes_no_other_place(trained):
-    Path("mine").mkdir()
-    Path("mine/letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match="mine is there and is no checkpoint of torch alone: name a new"):
-        trained.save("mine", format="dcp")
-    assert left() == ["mine"] and Path("mine/letter.txt").read_text() == "dear"
-    # Nor that of one which has something else beside it.
-    trained.save("whole", format="dcp")
-    Path("whole/letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match="whole is there"):
-        trained.save("whole", format="dcp")
-    assert Path("whole/letter.txt").read_text() == "dear"
-    trained.load("whole")
-
-
-def test_a_place_that_cannot_be_taken_stays_what_it_is(trained, monkeypatch):
-    trained.save("folder", format="dcp")
-    before, rename = bytes_of("folder"), Path.rename
-
-    def fails(path, target):
-        if path.name.startswith(".folder.") and target.name == "folder" and not path.name.endswith(".old"):
-            raise OSError("the disk is gone")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", fails)
-    with pytest.raises(OSError, match="the disk is gone"):
-        other().save("folder", format="dcp")
-    assert left() == ["folder"] and bytes_of("folder") == before
-
-
-def test_links_stay_and_what_they_lead_to_is_new(trained):
-    for name, given in {
-        "weights.pt": {},
-        "folder": {"format": "dcp"},
-        "hub": {"format": "pretrained"},
-    }.items():
-        other().save(f"far/{name}", **given)
-        Path(name).symlink_to(f"far/{name}")
-        trained.save(name, **given)
-        assert Path(name).is_symlink() and other().load(f"far/{name}").digest() == trained.digest()
-    assert left() == ["far", "folder", "hub", "weights.pt"]
-    assert sorted(path.name for path in Path("far").iterdir()) == ["folder", "hub", "weights.pt"]
 
 
 class App(Stateful):
@@ -274,45 +211,6 @@ def test_large_models_are_cut_into_files(trained, monkeypatch):
     monkeypatch.setattr(_torch_formats, "LARGEST", 5_000_000_000)
     trained.save(Path("folder").absolute(), format="pretrained")
     assert sorted(bytes_of("folder")) == ["model.safetensors", "tokenizer.json"]
-
-
-def test_files_of_others_stay_in_the_folder(trained):
-    Path("folder").mkdir()
-    others = ("model_ema.safetensors", "model.fp16.safetensors", "model-notes.safetensors.txt", "config.json")
-    for name in others:
-        Path("folder", name).write_text("theirs")
-    trained.save("folder", format="pretrained")
-    assert sorted(bytes_of("folder")) == sorted([*others, "model.safetensors"])
-    Path("a file").write_text("dear")
-    with pytest.raises(ValueError, match="is a file: name a folder"):
-        trained.save("a file", format="pretrained")
-
-
-def test_a_checkpoint_of_a_run_is_not_damaged(trained):
-    trained.save("run")
-    (step,) = Path("run").iterdir()
-    with pytest.raises(ValueError, match="is a checkpoint of Grampus, which this would damage"):
-        trained.save(step, format="pretrained")
-    assert classifier(lanes=2).load("run").digest() == trained.digest()
-
-
-def test_old_and_new_parts_are_not_taken_for_one_model(trained, monkeypatch):
-    """Even where the process ends between two files."""
-    monkeypatch.setattr(_torch_formats, "LARGEST", 200)
-    trained.save("folder", format="pretrained")
-    put, moved = Path.replace, []
-
-    def fails(path, target):
-        if len(moved) == 2:
-            raise OSError("the disk is gone")
-        moved.append(target)
-        return put(path, target)
-
-    monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(OSError, match="the disk is gone"):
-        other().save("folder", format="pretrained")
-    with pytest.raises(CheckpointError):
-        trained.load("folder")
 
 
 def test_an_index_says_which_file_a_weight_is_in(trained):
@@ -577,15 +475,3 @@ def test_onnx_files_of_several_inputs():
         torch.testing.assert_close(answers(name, (first, second))[0], expected)
     with pytest.raises(ValueError, match="example= has no rows"):
         pair.save("none.onnx", example=(first[:0], second[:0]))
-
-
-def test_wrong_formats_are_named(trained):
-    with pytest.raises(ValueError, match="format must be one of None, 'dcp', 'pretrained', it is 'h5'"):
-        trained.save("folder", format="h5")
-    for name, form in {"folder": "dcp", "weights.pt": None}.items():
-        with pytest.raises(ValueError, match="is an address: save to a disk"):
-            trained.save(f"s3://bucket/{name}", format=form)
-    native = gp.Estimator.from_native(model=gp.nn.Sequential().add(gp.nn.Linear(2, 2)))
-    with pytest.raises(ValueError, match=r"a native model is saved as .safetensors, or as a folder"):
-        native.save("folder", format="dcp")
-    assert left() == []

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint import filesystem, metadata
 
 from grampus.errors import CheckpointError
 from grampus.frameworks._torch_memory import packed
-from grampus.frameworks._torch_state import check_fit
+from grampus.frameworks._torch_state import check_fit, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -172,5 +172,5 @@ def _failing_as_one(folder: Path) -> Iterator[None]:
     try:
         yield
     except dcp.CheckpointException as error:
-        cause = next(iter(error.failures.values()))[0]
+        cause = reason(next(iter(error.failures.values()))[0])
         raise CheckpointError(f"{folder}: {type(cause).__name__}: {cause}") from cause

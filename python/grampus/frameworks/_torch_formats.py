@@ -50,10 +50,13 @@ def save_weights(module: Any, path: str) -> None:
         _write(weights, path)
         return
     with _beside(path) as (unfinished, place):
-        with unfinished.open("wb") as file:
-            torch.save(weights, file)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with unfinished.open("wb") as file:
+                torch.save(weights, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except (RuntimeError, OSError) as error:
+            raise CheckpointError(f"{path} could not be written: {_torch_state.reason(error)}") from error
         unfinished.replace(place)
 
 

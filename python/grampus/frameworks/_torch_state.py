@@ -46,6 +46,11 @@ def described(model: Any, states: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def reason(error: BaseException) -> BaseException:
+    """What the disk has said, where torch tells only that its own count of bytes is wrong."""
+    return error.__context__ if isinstance(error.__context__, OSError) else error
+
+
 def uncompiled(module: Any) -> Any:
     """The module within what `torch.compile` returned: names of weights are its own."""
     return getattr(module, "_orig_mod", module)
