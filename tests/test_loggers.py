@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from grampus import _logger, _native
-from grampus.callbacks import Callback, CSVLog, EarlyStopping, JSONLog, Logger, TensorBoard
+from grampus.callbacks import Callback, CSVLog, EarlyStopping, JSONLog, Logger, Progress, TensorBoard
 
 
 def begin(epoch=0, run=None):
@@ -231,8 +231,8 @@ def test_what_fails_as_a_run_begins_is_raised():
         listeners.event(steps(1))
 
 
-@pytest.mark.parametrize("kind", [TensorBoard, CSVLog, JSONLog])
-def test_files_on_a_full_disk_do_not_end_a_run(kind):
+@pytest.mark.parametrize("kind", [TensorBoard, CSVLog, JSONLog, Progress])
+def test_a_full_disk_and_a_closed_terminal_do_not_end_a_run(kind):
     assert kind.may_fail and not Logger.may_fail
 
 

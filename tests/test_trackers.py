@@ -234,6 +234,7 @@ def test_a_tracker_that_fails_on_the_way_loses_no_training(tmp_path, monkeypatch
     with pytest.warns(RuntimeWarning, match="MLflow fails, and the run goes on: the sea is rough"):
         history = estimator.fit(points(), epochs=2, batch_size=8, callbacks=[tracker])
     assert len(history) == 2 and estimator.state_dict()["weight"].item() > 0
+    assert mlflow_runs(uri)[1][0].info.status == "FINISHED"
 
     def away(*_, **__):
         raise ConnectionError("the sea is rough")

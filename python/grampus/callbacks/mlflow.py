@@ -129,9 +129,10 @@ class MLflow(Tracker):
         client = self._client
         try:
             self._send()
-            client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
         finally:
+            # Values that it did not take are no reason to leave it running.
             self._client, self._waiting = None, []
+            client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
 
 
 def _allowed(name: str) -> str:

@@ -111,10 +111,15 @@ def read(folder: Path, chosen: dict[str, tuple[str, Any]], own: Mapping[str, Any
     for key, entry in chosen.values():
         if sum(chunk.sizes.numel() for chunk in entry.chunks) != entry.size.numel():
             raise CheckpointError(f"{folder / _TOLD} does not tell where all of {key} is")
+    told = _described(folder)
+    keys = {key for key, _ in chosen.values()}
+    for file in sorted({info.relative_path for at, info in told.storage_data.items() if at.fqn in keys}):
+        if not (folder / file).is_file():
+            raise CheckpointError(f"{folder} lacks {file!r}, which {_TOLD} names: copy the whole folder")
     asked = {key: torch.zeros(entry.size, dtype=entry.properties.dtype) for key, entry in chosen.values()}
     with warnings.catch_warnings(), _failing_as_one(folder):
         warnings.simplefilter("ignore")
-        dcp.load(asked, storage_reader=_Reader(folder, _described(folder)), no_dist=True)
+        dcp.load(asked, storage_reader=_Reader(folder, told), no_dist=True)
     return {name: packed(asked[key]) for name, (key, _) in chosen.items()}
 
 
