@@ -346,9 +346,11 @@ class Counting(torch.nn.Module):
         self.part = torch.nn.Linear(2, 2).eval()
         self.register_buffer("calls", torch.zeros(()))
         self.register_buffer("last", torch.zeros(()))
+        self.rounds = 0
 
     def forward(self, x):
         self.calls += 1
+        self.rounds += 1
         self.last = self.calls.clone()
         return self.part(x + torch.rand(()))
 
@@ -359,7 +361,7 @@ def test_a_graph_leaves_the_model_as_it_is():
     random = torch.get_rng_state()
     ModelGraph(torch.zeros(1, 2)).on_run_begin(run)
     assert len(graphs[0]) > 0
-    assert (model.calls, model.last) == (0, 0)
+    assert (model.calls, model.last, model.rounds) == (0, 0, 0)
     assert (model.training, model.part.training) == (True, False)
     assert torch.equal(torch.get_rng_state(), random)
     with pytest.raises(ValueError, match=r"pass ModelGraph\(example=batch\)"):

@@ -42,24 +42,22 @@ class ModelGraph(Callback):
 
 @contextmanager
 def _unchanged(model: Any) -> Iterator[None]:
-    """Leave buffers, modes and random numbers as they are: other workers do not trace the model."""
+    """Leave buffers, attributes and random numbers as they are: other workers do not trace the model."""
     import torch
 
-    modes = {module: module.training for module in model.modules()}
-    held = [(module, dict(module._buffers)) for module in model.modules()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    held = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
-        for module, own in held:
-            # The model may have put others in their place.
-            module._buffers.update(own)
+        for module, attributes, buffers in held:
+            vars(module).clear()
+            vars(module).update(attributes)
+            module._buffers.update(buffers)
         with torch.no_grad():
-            for buffer, before in buffers:
+            for buffer, before in values:
                 buffer.copy_(before)
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _moved(example: Any, model: Any) -> Any:
