@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import pickle
+import resource
 import time
 from types import SimpleNamespace
 
@@ -229,6 +230,29 @@ def test_what_fails_as_a_run_begins_is_raised():
     listeners.event(begin())
     with pytest.raises(OSError, match="disk full"):
         listeners.event(steps(1))
+
+
+@pytest.mark.parametrize("make", [CSVLog, JSONLog])
+def test_a_line_that_could_not_be_written_leaves_the_others(tmp_path, make):
+    logger = make(tmp_path / "log")
+    logger.event(begin())
+    logger.event(epoch(1))
+    before = (tmp_path / "log").read_bytes()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Like a disk on which half of the line finds room.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            logger.event(epoch(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert (tmp_path / "log").read_bytes() == before
+    logger.event(epoch(3))
+    log(make(tmp_path / "log"), begin(epoch=3), epoch(4))
+    kept = (tmp_path / "log").read_text()
+    assert [number in kept for number in ('"epoch": 3', "\n3,")].count(True) == 1
+    assert kept.startswith(before.decode())
 
 
 @pytest.mark.parametrize("kind", [TensorBoard, CSVLog, JSONLog, Progress])
