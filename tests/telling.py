@@ -25,3 +25,13 @@ class Fails(Callback):
     def on_step_end(self, run):
         if run.step == 3:
             raise RuntimeError("the net is torn")
+
+
+class LogsMuch(Callback):
+    """Logs many values at every step."""
+
+    EACH = 4000
+
+    def on_step_end(self, run):
+        for number in range(self.EACH):
+            run.log_step(f"of some layer with a long name/{number}", 1.0)

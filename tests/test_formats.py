@@ -16,6 +16,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from safetensors.numpy import load_file
+from safetensors.torch import save_file
+from saved_weights import bytes_of, left, other, trained_once
 from small_models import Net, adam, classifier, rows
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -26,27 +28,7 @@ from grampus.errors import CheckpointError
 from grampus.frameworks import _torch_formats
 
 runtime = one_cluster(workers=2)
-
-
-@pytest.fixture(scope="module")
-def trained():
-    estimator = classifier(lanes=2)
-    estimator.fit(rows(), batch_size=16)
-    return estimator
-
-
-def other(**given):
-    """An estimator with other weights."""
-    return classifier(seed=4, **given)
-
-
-def left():
-    """Nothing half-written stays, and nothing beside what was asked for."""
-    return sorted(path.name for path in Path().iterdir() if path.name != "grampus_runs")
-
-
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+trained = trained_once()
 
 
 # Distributed checkpoints of torch
@@ -65,14 +47,6 @@ def test_torch_reads_the_distributed_checkpoint(trained):
     again.save("folder", format="dcp")
     assert left() == ["folder"]
     assert other().load("folder").digest() == again.digest() != trained.digest()
-
-
-def test_a_distributed_checkpoint_takes_no_other_place(trained):
-    Path("mine").mkdir()
-    Path("mine/letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match="mine is there and is no checkpoint of torch: name a new folder"):
-        trained.save("mine", format="dcp")
-    assert left() == ["mine"] and Path("mine/letter.txt").read_text() == "dear"
 
 
 class App(Stateful):
@@ -125,8 +99,21 @@ def test_a_distributed_checkpoint_that_does_not_fit_is_refused(trained):
     trained.save("whole", format="dcp")
     with pytest.raises(ValueError, match=r"shapes differ: layers.0.bias \(8,\) for \(5,\)"):
         classifier(config={"width": 5}).load("whole")
+    metadata = Path("whole/.metadata")
+    told = pickle.loads(metadata.read_bytes())
+    told.state_dict_metadata["layers.0.bias"].chunks[0].sizes = torch.Size([3])
+    kept, _ = metadata.read_bytes(), metadata.write_bytes(pickle.dumps(told))
+    with pytest.raises(CheckpointError, match=r"metadata does not tell where all of layers.0.bias is"):
+        trained.load("whole")
+    told.state_dict_metadata["layers.0.bias"].properties.dtype = "float32"
+    metadata.write_bytes(pickle.dumps(told))
+    with pytest.raises(CheckpointError, match=r"'float32' is no type of numbers"):
+        trained.load("whole")
+    metadata.write_bytes(kept)
     Path("whole/__0_0.distcp").unlink()
-    with pytest.raises(CheckpointError, match=r"__0_0.distcp"):
+    # Whoever opens it waits for a writer.
+    os.mkfifo("whole/__0_0.distcp")
+    with pytest.raises(CheckpointError, match=r"whole lacks '__0_0.distcp', which .metadata names"):
         trained.load("whole")
 
 
@@ -228,14 +215,42 @@ def test_large_models_are_cut_into_files(trained, monkeypatch):
     assert sorted(bytes_of("folder")) == ["model.safetensors", "tokenizer.json"]
 
 
+def test_an_index_says_which_file_a_weight_is_in(trained):
+    weights = trained.state_dict()
+    Path("folder").mkdir()
+    save_file(weights, "folder/a.safetensors")
+    save_file({name: torch.zeros_like(value) for name, value in weights.items()}, "folder/b.safetensors")
+    first, *rest = weights
+    places = {first: "b.safetensors", **dict.fromkeys(rest, "a.safetensors")}
+    index = Path("folder/model.safetensors.index.json")
+    index.write_text(json.dumps({"weight_map": places}))
+    found = other().load("folder").state_dict()
+    assert not found[first].any() and all(torch.equal(found[name], weights[name]) for name in rest)
+    index.write_text(json.dumps({"weight_map": {**places, "more": "a.safetensors"}}))
+    with pytest.raises(CheckpointError, match=r"a.safetensors lacks 'more', which model.safetensors.index"):
+        trained.load("folder")
+
+
 @pytest.mark.parametrize(
-    "index", ["", "[]", '{"weight_map": 3}', '{"weight_map": {"a": "../a.safetensors"}}']
+    "index",
+    ["", "[]", "[" * 100_000, '{"weight_map": 3}', '{"weight_map": {"a": null}}'],
+    ids=["empty", "list", "deep", "number", "null"],
 )
 def test_an_index_that_is_none_is_an_error(trained, index):
     Path("folder").mkdir()
     Path("folder/model.safetensors.index.json").write_text(index)
     with pytest.raises(CheckpointError, match="index"):
         trained.load("folder")
+
+
+def test_an_index_leads_to_no_other_folder(trained):
+    trained.save("a.safetensors")
+    Path("folder").mkdir()
+    for place in ("../a.safetensors", str(Path("a.safetensors").absolute())):
+        places = dict.fromkeys(trained.state_dict(), place)
+        Path("folder/model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+        with pytest.raises(CheckpointError, match=f"folder lacks '{place}'"):
+            other().load("folder")
 
 
 class Tied(nn.Module):
@@ -259,6 +274,27 @@ def test_a_weight_of_two_names_is_in_a_file_once():
     found = gp.Estimator.from_torch(model=Tied, optimizer="sgd", loss=nn.MSELoss()).load("tied.safetensors")
     x = rows()["x"]
     torch.testing.assert_close(found.get_model()(x), tied(x), rtol=0, atol=0)
+
+
+def test_one_tensor_has_one_value():
+    weights = {**Tied().state_dict(), "outer.weight": torch.zeros(4, 4)}
+    estimator = gp.Estimator.from_torch(model=Tied, optimizer="sgd", loss=nn.MSELoss())
+    torch.save(weights, "two.pt")
+    dcp.save(weights, checkpoint_id="two", no_dist=True)
+    for name in ("two.pt", "two"):
+        with pytest.raises(CheckpointError, match=r"inner.weight and outer.weight are one tensor in this"):
+            estimator.load(name)
+
+
+def test_a_file_may_be_written_to_after_it_was_read():
+    estimator = gp.Estimator.from_torch(model=nn.Linear(600, 600), optimizer="sgd", loss=nn.MSELoss())
+    estimator.save("large.safetensors")
+    before = estimator.load("large.safetensors").digest()
+    with open("large.safetensors", "r+b") as file:
+        file.seek(-4096, os.SEEK_END)
+        file.write(bytes(4096))
+    # Were the file mapped, to cut it off would end the process instead.
+    assert estimator.digest() == before
 
 
 # Files of Lightning and others
@@ -326,6 +362,63 @@ def test_files_that_are_more_than_weights_are_refused(trained):
     Path("cut.pt").write_bytes(cut)
     with pytest.raises(CheckpointError, match=r"cut.pt is no file of weights, or cut off"):
         trained.load("cut.pt")
+    Path("no.pt").write_bytes(b"\x80\x02cfoo\n\xff\n.")
+    with pytest.raises(CheckpointError, match=r"no.pt is no file of weights, or cut off"):
+        trained.load("no.pt")
+
+
+def test_what_is_no_weight_is_named(trained):
+    weights = trained.state_dict()
+    for odd in ({1: torch.zeros(2)}, {"a": torch.zeros(2).to_sparse()}, {"a": torch.empty(2, device="meta")}):
+        torch.save({**weights, **odd}, "odd.pt")
+        with pytest.raises(ValueError, match=r"odd.pt holds no state dict"):
+            trained.load("odd.pt")
+    # Many terabytes, if they were laid out.
+    torch.save({name: torch.zeros(1).expand(10**13) for name in weights}, "bomb.pt")
+    with pytest.raises(ValueError, match="shapes differ"):
+        trained.load("bomb.pt")
+    header = json.dumps({"a": {"dtype": "F8_E8M0", "shape": [2], "data_offsets": [0, 2]}}).ljust(64).encode()
+    Path("odd.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"12")
+    with pytest.raises(CheckpointError, match="tensor 'a' is of F8_E8M0, which cannot be trained"):
+        trained.load("odd.safetensors")
+
+
+class Remembers(nn.Linear):
+    """It keeps something that is no tensor."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+        self.seen = 0
+
+    def get_extra_state(self):
+        return {"seen": self.seen}
+
+    def set_extra_state(self, state):
+        self.seen = state["seen"]
+
+
+def test_what_a_module_keeps_besides_is_in_files_of_torch_alone():
+    def make(seen):
+        module = Remembers()
+        module.seen = seen
+        return gp.Estimator.from_torch(model=module, optimizer="sgd", loss=nn.MSELoss())
+
+    estimator = make(3)
+    estimator.save("model.pt")
+    assert make(0).load("model.pt").get_model().seen == 3
+    for name, form in {"a.safetensors": None, "folder": "pretrained", "other": "dcp"}.items():
+        with pytest.raises(CheckpointError, match=r"_extra_state'? is a dict, and"):
+            estimator.save(name, format=form)
+    assert left() == ["model.pt"]
+
+
+def test_a_load_that_fails_changes_nothing(trained):
+    trained.save("run")
+    estimator = classifier(seed=None, lanes=None, threads_per_lane=None, config={"width": 5})
+    before = estimator.digest(), dict(vars(estimator))
+    with pytest.raises(ValueError, match="shapes differ"):
+        estimator.load("run")
+    assert (estimator.digest(), vars(estimator)) == before
 
 
 # ONNX
@@ -384,14 +477,3 @@ def test_onnx_files_of_several_inputs():
         torch.testing.assert_close(answers(name, (first, second))[0], expected)
     with pytest.raises(ValueError, match="example= has no rows"):
         pair.save("none.onnx", example=(first[:0], second[:0]))
-
-
-def test_wrong_formats_are_named(trained):
-    with pytest.raises(ValueError, match="format must be one of None, 'dcp', 'pretrained', it is 'h5'"):
-        trained.save("folder", format="h5")
-    with pytest.raises(ValueError, match="is an address: save to a disk"):
-        trained.save("s3://bucket/folder", format="dcp")
-    native = gp.Estimator.from_native(model=gp.nn.Sequential().add(gp.nn.Linear(2, 2)))
-    with pytest.raises(ValueError, match=r"a native model is saved as .safetensors, or as a folder"):
-        native.save("folder", format="dcp")
-    assert left() == []

@@ -4,14 +4,15 @@ import csv
 import json
 import math
 import pickle
+import resource
 import time
 from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from grampus import _native
-from grampus.callbacks import Callback, CSVLog, EarlyStopping, JSONLog, Logger, TensorBoard
+from grampus import _logger, _native
+from grampus.callbacks import Callback, CSVLog, EarlyStopping, JSONLog, Logger, Progress, TensorBoard
 
 
 def begin(epoch=0, run=None):
@@ -184,6 +185,79 @@ def test_a_logger_of_ones_own_needs_only_event():
     log(logger, begin())
     assert logger.kind == "begin"
     assert logger.place is None
+
+
+class Broken(Logger):
+    """Hears of some kinds of events, and fails at others."""
+
+    def __init__(self, *fails_at, may_fail=True):
+        self.fails_at, self.may_fail, self.heard = fails_at, may_fail, []
+
+    # Two of them that are equal are still two.
+    __hash__ = None
+
+    def event(self, event):
+        self.heard.append(event["kind"])
+        if event["kind"] in self.fails_at:
+            raise OSError("disk full")
+
+    def close(self):
+        if "close" in self.fails_at:
+            raise OSError("disk full")
+
+
+def test_a_logger_that_may_fail_is_left_alone_for_a_minute(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(_logger.time, "monotonic", lambda: now[0])
+    broken, whole = Broken("steps", "close"), Broken()
+    listeners = _logger.Listeners([broken, whole])
+    listeners.event(begin())
+    with pytest.warns(RuntimeWarning, match="Broken fails, and the run goes on: disk full") as warned:
+        for _ in range(4):
+            listeners.event(steps(1))
+            now[0] += 31.0
+        listeners.event({"kind": "end", "reason": "done", "step": 4})
+        listeners.close()
+    assert broken.heard == ["begin", "steps", "steps", "end"]
+    assert whole.heard == ["begin", *["steps"] * 4, "end"]
+    assert len(warned) == 1
+
+
+def test_what_fails_as_a_run_begins_is_raised():
+    with pytest.raises(OSError, match="disk full"):
+        _logger.Listeners([Broken("begin")]).event(begin())
+    listeners = _logger.Listeners([Broken("steps", may_fail=False)])
+    listeners.event(begin())
+    with pytest.raises(OSError, match="disk full"):
+        listeners.event(steps(1))
+
+
+@pytest.mark.parametrize("make", [CSVLog, JSONLog])
+def test_a_line_that_could_not_be_written_leaves_the_others(tmp_path, make):
+    logger = make(tmp_path / "log")
+    logger.event(begin())
+    logger.event(epoch(1))
+    before = (tmp_path / "log").read_bytes()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Like a disk on which half of the line finds room.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            logger.event(epoch(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert (tmp_path / "log").read_bytes() == before
+    logger.event(epoch(3))
+    log(make(tmp_path / "log"), begin(epoch=3), epoch(4))
+    kept = (tmp_path / "log").read_text()
+    assert [number in kept for number in ('"epoch": 3', "\n3,")].count(True) == 1
+    assert kept.startswith(before.decode())
+
+
+@pytest.mark.parametrize("kind", [TensorBoard, CSVLog, JSONLog, Progress])
+def test_a_full_disk_and_a_closed_terminal_do_not_end_a_run(kind):
+    assert kind.may_fail and not Logger.may_fail
 
 
 class Run:

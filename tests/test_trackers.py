@@ -14,7 +14,7 @@ import wandb.sdk.data_types.image
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from PIL import Image
 from small_models import classifier, line, points, rows
-from telling import Fails, Shows
+from telling import Fails, LogsMuch, Shows
 from tracked_runs import board, board_curve, mlflow_curve, mlflow_runs, wandb_curve, wandb_runs
 
 import grampus as gp
@@ -140,6 +140,14 @@ def test_a_run_that_failed_goes_on_as_itself(tmp_path):
     assert wandb_curve(second, "train/loss")[-1][0] == 4
 
 
+class Hears(gp.callbacks.Logger):
+    def __init__(self):
+        self.values = []
+
+    def event(self, event):
+        self.values += event.get("values", [])
+
+
 def begin(**other):
     return {"kind": "begin", "epochs": 1, "workers": 1, "run": None, "resumed_from": None, **other}
 
@@ -182,8 +190,65 @@ def test_a_run_that_mlflow_does_not_know_goes_on_as_another(tmp_path):
     (tmp_path / "mlflow_run_id").write_text("0" * 32)
     with pytest.warns(UserWarning, match="MLflow does not know the run 000"):
         log(MLflow(tracking_uri=uri), begin(run=str(tmp_path), resumed_from="step-3"), steps(4), END)
-    _, (run,) = mlflow_runs(uri)
+    client, (run,) = mlflow_runs(uri)
     assert (tmp_path / "mlflow_run_id").read_text().strip() == run.info.run_id
+    client.delete_run(run.info.run_id)
+    with pytest.warns(UserWarning, match=f"MLflow does not know the run {run.info.run_id}"):
+        log(MLflow(tracking_uri=uri), begin(run=str(tmp_path), resumed_from="step-3"), steps(4), END)
+
+
+@pytest.mark.parametrize("kept", [b"", b"\xff"])
+def test_a_file_that_names_no_run_is_as_none(tmp_path, kept):
+    uri = f"file://{tmp_path}/mlruns"
+    for make in (lambda: MLflow(tracking_uri=uri), lambda: quiet(tmp_path)):
+        logger = make()
+        name = tmp_path / logger._NAME_FILE
+        name.write_bytes(kept)
+        log(logger, begin(run=str(tmp_path), resumed_from="step-3"), steps(4), END)
+        assert name.read_text().strip() == logger.run_id
+
+
+def test_names_that_mlflow_does_not_take_are_changed(tmp_path):
+    uri, png = f"file://{tmp_path}/mlruns", pictured(COLOURS).png
+    values = {"kind": "scalars", "values": [[1, "f1@5", 0.5], [1, "/top//(3) é", 0.25], [1, "..", 0.125]]}
+    image = {"kind": "image", "name": "f1@5 é", "step": 1, "bytes": png}
+    log(MLflow(tracking_uri=uri), begin(), values, {**values, "values": [[1, "x" * 300, 1.0]]}, image, END)
+    client, (run,) = mlflow_runs(uri)
+    assert run.data.metrics == {"f1_5": 0.5, "top/_3_ é": 0.25, "_": 0.125, "x" * 250: 1.0}
+    assert any(
+        entry.path.startswith("images/f1_5 _") for entry in client.list_artifacts(run.info.run_id, "images")
+    )
+
+
+def test_a_tracker_that_fails_on_the_way_loses_no_training(tmp_path, monkeypatch):
+    uri = f"file://{tmp_path}/mlruns"
+    tracker, log_batch = MLflow(tracking_uri=uri), mlflow.MlflowClient.log_batch
+
+    def fails(client, run_id, metrics=(), params=(), **other):
+        if metrics:
+            raise ConnectionError("the sea is rough")
+        return log_batch(client, run_id, metrics, params, **other)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "log_batch", fails)
+    estimator = line(workers=1)
+    with pytest.warns(RuntimeWarning, match="MLflow fails, and the run goes on: the sea is rough"):
+        history = estimator.fit(points(), epochs=2, batch_size=8, callbacks=[tracker])
+    assert len(history) == 2 and estimator.state_dict()["weight"].item() > 0
+    assert mlflow_runs(uri)[1][0].info.status == "FINISHED"
+
+    def away(*_, **__):
+        raise ConnectionError("the sea is rough")
+
+    # One that fails as the run begins is a mistake that the user can still mend.
+    monkeypatch.setattr(mlflow.MlflowClient, "create_run", away)
+    with pytest.raises(ConnectionError, match="the sea is rough"):
+        estimator.fit(points(), epochs=2, batch_size=8, callbacks=[tracker])
+
+
+def test_more_values_than_a_report_carries():
+    told = Hears()
+    line(workers=1).fit(points(), epochs=1, batch_size=2, callbacks=[LogsMuch(), told])
+    assert len(told.values) == 8 * LogsMuch.EACH
 
 
 def test_a_run_that_begins_again_within_one_call_stays_one(tmp_path):
@@ -217,7 +282,7 @@ def test_a_wandb_run_of_the_users_own_stays_open(tmp_path):
 def test_a_tracker_that_is_not_installed_is_named(make, module, package, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ModuleNotFoundError, match=f"needs {package}, .*: pip install {package}"):
-        make().event(begin())
+        make()
 
 
 @pytest.mark.parametrize("make", [MLflow, WandB, LearningRates, GradientNorm])
@@ -280,9 +345,13 @@ class Counting(torch.nn.Module):
         super().__init__()
         self.part = torch.nn.Linear(2, 2).eval()
         self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("last", torch.zeros(()))
+        self.rounds = 0
 
     def forward(self, x):
         self.calls += 1
+        self.rounds += 1
+        self.last = self.calls.clone()
         return self.part(x + torch.rand(()))
 
 
@@ -292,7 +361,7 @@ def test_a_graph_leaves_the_model_as_it_is():
     random = torch.get_rng_state()
     ModelGraph(torch.zeros(1, 2)).on_run_begin(run)
     assert len(graphs[0]) > 0
-    assert model.calls == 0
+    assert (model.calls, model.last, model.rounds) == (0, 0, 0)
     assert (model.training, model.part.training) == (True, False)
     assert torch.equal(torch.get_rng_state(), random)
     with pytest.raises(ValueError, match=r"pass ModelGraph\(example=batch\)"):

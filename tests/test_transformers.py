@@ -170,3 +170,15 @@ def test_data_that_is_not_ready_is_named(trained):
             fit(trained, data)
     with pytest.raises(gp.DataError, match="column 'text' holds texts: turn them into numbers"):
         fit(trained, table(text=["a b"] * ROWS))
+    for odd in ([None] * ROWS, [{"a": 1}] * ROWS):
+        with pytest.raises(gp.DataError, match=r"column 'odd' holds what is no number \((dict|NoneType)\)"):
+            fit(trained, table(odd=odd))
+
+
+def test_all_rows_of_a_stream_have_the_same_columns(trained):
+    def rows():
+        for place, row in enumerate(table()):
+            yield row if place != 5 else {name: row[name] for name in BERT}
+
+    with pytest.raises(gp.DataError, match="some rows have a column 'labels' and others have not"):
+        fit(trained, datasets.IterableDataset.from_generator(rows))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import time
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from grampus.history import History
+
+# Seconds for which a logger that failed is left alone: a server that is away keeps callers waiting.
+_AGAIN = 60.0
 
 
 class Logger:
@@ -34,8 +39,11 @@ class Logger:
     - `end`: `reason` and `step`. A run that fails has none
     """
 
+    #: Whether a run that has begun goes on where this fails: with a warning, and a gap in what it shows.
+    may_fail = False
+
     def event(self, event: dict[str, Any]) -> None:
-        """Take an event. An exception ends the run, and is raised by `fit`."""
+        """Take an event. An exception ends the run, and is raised by `fit`, unless this `may_fail`."""
 
     def close(self) -> None:
         """Let go of files. Called when a run ends, however it does; the next one starts with `begin`."""
@@ -57,6 +65,9 @@ class Listeners:
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
         self._loggers = list(loggers)
+        self._has_begun = False
+        # Until when those that failed are left alone.
+        self._left_alone: dict[int, float] = {}
         self.history = History()
         for logger in self._loggers:
             if not isinstance(logger, Logger):
@@ -69,10 +80,29 @@ class Listeners:
             places = {type(logger).__name__: logger.place for logger in self._loggers if logger.place}
             event = {**event, "places": places}
         for logger in self._loggers:
-            logger.event(event)
+            # The end is told in any case: a tracker marks the run as finished.
+            if event["kind"] == "end" or time.monotonic() >= self._left_alone.get(id(logger), 0.0):
+                self._call(logger, logger.event, event)
+        self._has_begun |= event["kind"] == "begin"
 
     def close(self) -> None:
         """Close all of them, also where one fails."""
         with contextlib.ExitStack() as stack:
             for logger in reversed(self._loggers):
-                stack.callback(logger.close)
+                stack.callback(self._call, logger, logger.close)
+
+    def _call(self, logger: Logger, method: Callable[..., None], *given: Any) -> None:
+        try:
+            method(*given)
+        except Exception as error:
+            # Before the first step nothing is lost by it, and the user is still there.
+            if not self._has_begun or not logger.may_fail:
+                raise
+            if id(logger) not in self._left_alone:
+                name = type(logger).__name__
+                warnings.warn(
+                    f"{name} fails, and the run goes on: {error}; it is tried again every {_AGAIN:.0f} s",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            self._left_alone[id(logger)] = time.monotonic() + _AGAIN

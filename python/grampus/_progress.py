@@ -35,6 +35,9 @@ class Progress(Logger):
         clock: tells the time in seconds, from any moment.
     """
 
+    # The terminal may be closed before the run ends.
+    may_fail = True
+
     def __init__(self, show: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self._show = show
         self._clock = clock

@@ -34,6 +34,19 @@ def cut(event: dict[str, Any], body: bytes, most: int = _MOST) -> list[bytes]:
     return [json.dumps(head).encode() + b"\n" + part for head, part in zip(heads, parts, strict=True)]
 
 
+def scalars(values: list[tuple[int, str, float]], most: int = _MOST) -> list[bytes]:
+    """Values at steps, in as many reports as it takes.
+
+    >>> scalars([(1, "a", 0.5), (1, "b", 0.5)], most=60)[1]
+    b'{"kind": "scalars", "values": [[1, "b", 0.5]]}'
+    """
+    report = json.dumps({"kind": "scalars", "values": values}).encode()
+    if len(report) <= most or len(values) == 1:
+        return [report]
+    half = len(values) // 2
+    return scalars(values[:half], most) + scalars(values[half:], most)
+
+
 class Parcels:
     """Puts events together again; one whose sender was lost on the way is forgotten.
 

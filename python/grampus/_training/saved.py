@@ -132,19 +132,29 @@ def _begin(
 
 def tensors(packed: dict[str, Packed]) -> dict[str, tuple[list[int] | tuple[int, ...], str, Any]]:
     """Tensors as a checkpoint takes them."""
-    return {name: (list(p.shape), _code(name, p.dtype), p.array) for name, p in packed.items()}
+    return {name: _entry(name, value) for name, value in packed.items()}
 
 
-def _code(name: str, dtype: str) -> str:
-    if dtype not in _TYPES:
-        raise CheckpointError(f"tensor {name!r} is of {dtype}, which no checkpoint holds: use another type")
-    return _TYPES[dtype]
+def _entry(name: str, value: Any) -> tuple[list[int], str, Any]:
+    if not isinstance(value, Packed):
+        raise CheckpointError(
+            f"{name!r} is a {type(value).__name__}, and a checkpoint holds tensors alone: let the model keep "
+            "it as a tensor"
+        )
+    if value.dtype not in _TYPES:
+        raise CheckpointError(
+            f"tensor {name!r} is of {value.dtype}, which no checkpoint holds: use another type"
+        )
+    return list(value.shape), _TYPES[value.dtype], value.array
 
 
 def packed(found: dict[str, tuple[list[int], str, Any]]) -> dict[str, Packed]:
     """Tensors of a checkpoint as they travel."""
     import numpy as np
 
+    for name, (_, code, _) in found.items():
+        if code not in _NAMES:
+            raise CheckpointError(f"tensor {name!r} is of {code}, which cannot be trained: convert it first")
     return {
         name: Packed(_NAMES[code], tuple(shape), np.asarray(memory))
         for name, (shape, code, memory) in found.items()

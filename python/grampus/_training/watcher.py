@@ -70,7 +70,8 @@ class Run:
     def tell(self) -> None:
         """Tell the driver what was logged since the last time."""
         if self._values:
-            _report.send(json.dumps({"kind": "scalars", "values": self._values}).encode())
+            for report in parcel.scalars(self._values):
+                _report.send(report)
         for event, body in self._shown:
             parcel.send(event, body)
         self._values, self._shown = [], []

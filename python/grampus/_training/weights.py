@@ -122,14 +122,18 @@ class Weights:
         """
         place = os.fspath(path)
         framework = self._framework()
+        found = None
         if _holds_weights(place):
             state = framework.weights_of(place, lambda: framework.made(self._spec(), None, self._seed()))
         else:
             found = saved.read(saved.located(place))
-            state, self._at = found.state, {**START, **found.meta.get("at", {})}
+            state = found.state
+        # What does not fit raises, and all is as it was.
+        framework.made(self._spec(), state, self._seed())
+        if found is not None:
             if "layout" in found.meta:
                 self._adopted(found)
-        framework.made(self._spec(), state, self._seed())
+            self._at = {**START, **found.meta.get("at", {})}
         self._state = state
         if loss is not None:
             self._params["loss"] = loss

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+import importlib.util
 
 
 def at_least(name: str, value: int, least: int) -> None:
@@ -14,14 +13,9 @@ def at_least(name: str, value: int, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, it is {value}")
 
 
-def installed(module: str, package: str, who: str) -> Any:
-    """A module of a package that a user may not have."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        # What the package itself misses is another matter.
-        if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
-            raise
+def check_installed(module: str, package: str, who: str) -> None:
+    """A package that a user may not have; it is not imported yet, which may take seconds."""
+    if importlib.util.find_spec(module) is None:
         raise ModuleNotFoundError(
-            f"{who} needs {package}, which is not installed: pip install {package}", name=error.name
-        ) from None
+            f"{who} needs {package}, which is not installed: pip install {package}", name=module
+        )

@@ -19,6 +19,8 @@ from grampus._logger import Logger
 class _EpochFile(Logger, ABC):
     """A text file with a line for every epoch."""
 
+    may_fail = True
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
 
@@ -33,7 +35,7 @@ class _EpochFile(Logger, ABC):
             done = event.get("epoch") or 0
             self._replace([record for record in self._kept() if int(record["epoch"]) <= done])
         elif event["kind"] == "epoch":
-            self._add(event["record"])
+            self._replace([*self._kept(), event["record"]])
 
     def _kept(self) -> list[dict[str, Any]]:
         """The records in the file; none where there is no file."""
@@ -62,14 +64,6 @@ class _EpochFile(Logger, ABC):
         finally:
             fresh.unlink(missing_ok=True)
 
-    def _append(self, text: str) -> None:
-        with open(self.path, "a", encoding="utf-8", newline="") as file:
-            file.write(text)
-
-    @abstractmethod
-    def _add(self, record: dict[str, Any]) -> None:
-        """Write one more record."""
-
     @abstractmethod
     def _read(self, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
         """The records that a file holds."""
@@ -89,14 +83,6 @@ class CSVLog(_EpochFile):
         path: the file. Its folder is made where it is missing.
     """
 
-    def _add(self, record: dict[str, Any]) -> None:
-        known = self._kept()
-        names = columns(known)
-        if set(record) <= set(names):
-            self._append(_csv_lines([record], names))
-        else:  # the first epoch, or the first one with a validation
-            self._replace([*known, record])
-
     def _read(self, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
         reader = csv.DictReader(lines)
         if "epoch" not in (reader.fieldnames or ["epoch"]):
@@ -104,14 +90,12 @@ class CSVLog(_EpochFile):
         return reader
 
     def _text(self, records: Sequence[dict[str, Any]]) -> str:
-        names = columns(records)
-        return _csv_lines([dict(zip(names, names, strict=True)), *records], names) if records else ""
-
-
-def _csv_lines(records: Iterable[dict[str, Any]], names: Sequence[str]) -> str:
-    buffer = io.StringIO()
-    csv.DictWriter(buffer, names, lineterminator="\n").writerows(records)
-    return buffer.getvalue()
+        buffer, names = io.StringIO(), columns(records)
+        writer = csv.DictWriter(buffer, names, lineterminator="\n")
+        if records:
+            writer.writeheader()
+        writer.writerows(records)
+        return buffer.getvalue()
 
 
 class JSONLog(_EpochFile):
@@ -123,9 +107,6 @@ class JSONLog(_EpochFile):
     Args:
         path: the file. Its folder is made where it is missing.
     """
-
-    def _add(self, record: dict[str, Any]) -> None:
-        self._append(self._text([record]))
 
     def _read(self, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
         return map(json.loads, lines)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from grampus.callbacks._checks import installed
+from grampus.callbacks._checks import check_installed
 from grampus.callbacks.callback import Callback, Run
 
 
@@ -30,7 +30,7 @@ class ModelGraph(Callback):
         example = getattr(run.model, "example_input_array", None) if self.example is None else self.example
         if example is None:
             raise ValueError("ModelGraph needs inputs to run the model with: pass ModelGraph(example=batch)")
-        installed("tensorboard", "tensorboard", "ModelGraph")
+        check_installed("tensorboard", "tensorboard", "ModelGraph")
         from torch.utils.tensorboard._pytorch_graph import graph
 
         with _unchanged(run.model), warnings.catch_warnings():
@@ -42,20 +42,22 @@ class ModelGraph(Callback):
 
 @contextmanager
 def _unchanged(model: Any) -> Iterator[None]:
-    """Leave buffers, modes and random numbers as they are: other workers do not trace the model."""
+    """Leave buffers, attributes and random numbers as they are: other workers do not trace the model."""
     import torch
 
-    modes = {module: module.training for module in model.modules()}
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    held = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
+        for module, attributes, buffers in held:
+            vars(module).clear()
+            vars(module).update(attributes)
+            module._buffers.update(buffers)
         with torch.no_grad():
-            for buffer, before in buffers:
+            for buffer, before in values:
                 buffer.copy_(before)
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _moved(example: Any, model: Any) -> Any:

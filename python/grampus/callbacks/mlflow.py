@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
 import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from grampus.callbacks._checks import installed
+from grampus.callbacks._checks import check_installed
 from grampus.callbacks.tracker import Point, Tracker
 
-# What one call takes.
+# What one call takes, and a name.
 _MOST_VALUES = 1000
+_LONGEST = 250
 # Seconds between two calls: a server may be far away.
 _BETWEEN = 1.0
 
@@ -48,6 +50,7 @@ class MLflow(Tracker):
         tags: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(every)
+        check_installed("mlflow", "mlflow-skinny", "MLflow")
         self.experiment = experiment
         self.run_name = run_name
         self.tracking_uri = None if tracking_uri is None else os.fspath(tracking_uri)
@@ -62,14 +65,16 @@ class MLflow(Tracker):
         return None if self.run_id is None else f"run {self.run_id}"
 
     def _open(self, parameters: Mapping[str, Any], known: str | None) -> str:
-        self._client = installed("mlflow", "mlflow-skinny", "MLflow").MlflowClient(self.tracking_uri)
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+
+        self._client = MlflowClient(self.tracking_uri)
         self._waiting, self._sent = [], time.monotonic()
         run = self._old(known) if known is not None else None
         if run is None:
             run = self._client.create_run(self._experiment_id(), tags=self.tags, run_name=self.run_name)
-        param = installed("mlflow.entities", "mlflow-skinny", "MLflow").Param
         # A parameter never changes, also where the run goes on with another number of workers.
-        fresh = [param(name, str(value)) for name, value in parameters.items() if name not in run.data.params]
+        fresh = [Param(name, str(value)) for name, value in parameters.items() if name not in run.data.params]
         self._client.log_batch(run.info.run_id, params=fresh)
         return str(run.info.run_id)
 
@@ -79,8 +84,10 @@ class MLflow(Tracker):
         try:
             run = self._client.get_run(known)
         except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
+            run = None
+        if run is None or run.info.lifecycle_stage != "active":
             warnings.warn(f"MLflow does not know the run {known}: it goes on as another", stacklevel=2)
             return None
         self._client.update_run(known, status="RUNNING")
@@ -98,7 +105,8 @@ class MLflow(Tracker):
 
         now = int(time.time() * 1000)
         for point in points:
-            self._waiting += [Metric(name, value, now, point.step) for name, value in point.values.items()]
+            named = {_allowed(name): value for name, value in point.values.items()}
+            self._waiting += [Metric(name, value, now, point.step) for name, value in named.items()]
         if len(self._waiting) >= _MOST_VALUES or time.monotonic() - self._sent >= _BETWEEN:
             self._send()
 
@@ -113,12 +121,25 @@ class MLflow(Tracker):
         if importlib.util.find_spec("PIL") is not None:
             from PIL import Image
 
-            self._client.log_image(self.run_id, Image.open(io.BytesIO(png)), key=name, step=step)
+            # Of pictures it takes no other letters.
+            key = _allowed(name.encode("ascii", "replace").decode())
+            self._client.log_image(self.run_id, Image.open(io.BytesIO(png)), key=key, step=step)
 
     def _finish(self, failed: bool) -> None:
         client = self._client
         try:
             self._send()
-            client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
         finally:
+            # Values that it did not take are no reason to leave it running.
             self._client, self._waiting = None, []
+            client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
+
+
+def _allowed(name: str) -> str:
+    """A name as MLflow takes it: few characters, and no way to another folder.
+
+    >>> _allowed("train/f1@5"), _allowed("../top (3)"), _allowed("/a//b")
+    ('train/f1_5', '_/top _3_', 'a/b')
+    """
+    parts = [re.sub(r"[^\w\-. ]", "_", part) for part in name.split("/") if part]
+    return "/".join("_" if set(part) == {"."} else part for part in parts)[:_LONGEST] or "_"

@@ -26,6 +26,8 @@ class TensorBoard(Logger):
         every: write every n-th step.
     """
 
+    may_fail = True
+
     def __init__(self, log_dir: str | os.PathLike[str] | None = None, every: int = 1) -> None:
         at_least("every of TensorBoard", every, 1)
         self.log_dir = None if log_dir is None else os.fspath(log_dir)

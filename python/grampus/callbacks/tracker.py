@@ -27,6 +27,7 @@ class Point(NamedTuple):
 class Tracker(Logger, ABC):
     """Tells a tracker of one run, and of a run that goes on as of the one that it was."""
 
+    may_fail = True
     #: File with the tracker's name of the run.
     _NAME_FILE: str
 
@@ -88,8 +89,10 @@ class Tracker(Logger, ABC):
     def _known(self, folders: list[Path]) -> str | None:
         """What the tracker calls the run that goes on; where no folder says, the last run was this one."""
         for folder in folders:
-            with contextlib.suppress(OSError):
-                return (folder / self._NAME_FILE).read_text(encoding="utf-8").strip()
+            # A file that is empty or none of ours says nothing.
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                if name := (folder / self._NAME_FILE).read_text(encoding="utf-8").strip():
+                    return name
         return self.run_id if self._is_open or not folders else None
 
     def _steps(self, steps: list[tuple[int, float, float]]) -> None:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from grampus.callbacks._checks import installed
+from grampus.callbacks._checks import check_installed
 from grampus.callbacks.tracker import Point, Tracker
 
 # Points of one event, of which about ten come in a second: W&B takes them one by one, each in about 0.5 ms.
@@ -44,6 +44,7 @@ class WandB(Tracker):
         **settings: Any,
     ) -> None:
         super().__init__(every)
+        check_installed("wandb", "wandb", "WandB")
         self.project = project
         self.name = name
         self.mode = mode
@@ -57,11 +58,12 @@ class WandB(Tracker):
         return self._place
 
     def _open(self, parameters: Mapping[str, Any], known: str | None) -> str:
-        wandb = installed("wandb", "wandb", "WandB")
+        import wandb
+
         goes_on = {} if known is None else {"id": known, "resume": "allow"}
         # A run of the user's own stays what it is.
-        given = {"reinit": "create_new", **self.settings, **goes_on}
-        self._run = wandb.init(project=self.project, name=self.name, mode=self.mode, **given)
+        given: dict[str, Any] = {"reinit": "create_new", "mode": self.mode, **self.settings, **goes_on}
+        self._run = wandb.init(project=self.project, name=self.name, **given)
         self._run.config.update(parameters, allow_val_change=True)
         # W&B's own count of steps never goes back, as a run does that goes on from a checkpoint.
         self._run.define_metric("step", hidden=True)

@@ -110,7 +110,14 @@ class _Stream(_torch_data.Rows):
 
     def collate(self, rows: list[Any]) -> Any:
         """Rows as columns."""
-        return self._chosen.batch({name: [row[name] for row in rows] for name in rows[0]})
+        asked = self._chosen.names(rows[0])
+        for row in rows:
+            odd = row.keys() ^ rows[0].keys() if asked is None else set(asked) - row.keys()
+            if odd:
+                raise DataError(
+                    f"some rows have a column {min(odd)!r} and others have not: let all have the same"
+                )
+        return self._chosen.batch({name: [row[name] for row in rows] for name in asked or rows[0]})
 
 
 def _tensor(name: str, values: Any) -> Any:
@@ -122,7 +129,14 @@ def _tensor(name: str, values: Any) -> Any:
             f"column {name!r} holds texts: turn them into numbers with a tokenizer, and leave the column out "
             "(remove_columns, or feature_cols=)"
         )
-    parts = [torch.as_tensor(value) for value in values]
+    try:
+        parts = [torch.as_tensor(value) for value in values]
+    except (RuntimeError, TypeError, ValueError):
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise DataError(
+            f"column {name!r} holds what is no number ({kinds}): fill or flatten it, or leave it out "
+            "(remove_columns, or feature_cols=)"
+        ) from None
     lengths = sorted({tuple(part.shape) for part in parts})
     if len(lengths) > 1:
         raise DataError(

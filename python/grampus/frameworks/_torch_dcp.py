@@ -6,6 +6,7 @@ import pickle
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.distributed.checkpoint import filesystem, metadata
 
 from grampus.errors import CheckpointError
 from grampus.frameworks._torch_memory import packed
-from grampus.frameworks._torch_state import check_fit
+from grampus.frameworks._torch_state import check_fit, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,8 +80,10 @@ class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
 
 def check_place(place: Path) -> None:
     """A checkpoint takes the place of another one, and of nothing else."""
-    if place.exists() and not (place / _TOLD).is_file() and (place.is_file() or any(place.iterdir())):
-        raise ValueError(f"{place} is there and is no checkpoint of torch: name a new folder")
+    if not place.exists():
+        return
+    if not place.is_dir() or any(part.name != _TOLD and part.suffix != ".distcp" for part in place.iterdir()):
+        raise ValueError(f"{place} is there and is no checkpoint of torch alone: name a new folder")
 
 
 def write(weights: dict[str, Any], folder: Path) -> None:
@@ -104,11 +107,19 @@ def groups_of(folder: Path) -> dict[tuple[Any, ...], dict[str, tuple[str, Any]]]
 def read(folder: Path, chosen: dict[str, tuple[str, Any]], own: Mapping[str, Any]) -> dict[str, Packed]:
     """Tensors by the names that they are chosen under."""
     # Before memory is taken for tensors that no module of this size has.
-    check_fit(own, {name: torch.empty(entry.size, device="meta") for name, (_, entry) in chosen.items()})
-    asked = {key: torch.empty(entry.size, dtype=entry.properties.dtype) for key, entry in chosen.values()}
+    check_fit(own, {name: SimpleNamespace(shape=entry.size) for name, (_, entry) in chosen.items()})
+    for key, entry in chosen.values():
+        if sum(chunk.sizes.numel() for chunk in entry.chunks) != entry.size.numel():
+            raise CheckpointError(f"{folder / _TOLD} does not tell where all of {key} is")
+    told = _described(folder)
+    keys = {key for key, _ in chosen.values()}
+    for file in sorted({info.relative_path for at, info in told.storage_data.items() if at.fqn in keys}):
+        if not (folder / file).is_file():
+            raise CheckpointError(f"{folder} lacks {file!r}, which {_TOLD} names: copy the whole folder")
+    asked = {key: torch.zeros(entry.size, dtype=entry.properties.dtype) for key, entry in chosen.values()}
     with warnings.catch_warnings(), _failing_as_one(folder):
         warnings.simplefilter("ignore")
-        dcp.load(asked, storage_reader=_Reader(folder, _described(folder)), no_dist=True)
+        dcp.load(asked, storage_reader=_Reader(folder, told), no_dist=True)
     return {name: packed(asked[key]) for name, (key, _) in chosen.items()}
 
 
@@ -142,7 +153,8 @@ def _rebuilt(told: dict[str, Any]) -> metadata.Metadata:
     for info in stored.values():
         if Path(info.relative_path).name != info.relative_path:
             raise CheckpointError(f"it names the file {info.relative_path!r}, which is outside of its folder")
-    places = {key: tuple(place) for key, place in (told.get("planner_data") or {}).items()}
+    ways = (told.get("planner_data") or {}).items()
+    places = {str(key): tuple(map(str, way)) or (str(key),) for key, way in ways}
     return metadata.Metadata(entries, places, stored, metadata.StorageMeta())
 
 
@@ -152,7 +164,10 @@ def _tensor(told: dict[str, Any]) -> metadata.TensorStorageMetadata:
         for part in told["chunks"]
     ]
     # The first is the type of the numbers; the others say how they lay in memory.
-    properties = metadata.TensorProperties(dtype=told["properties"].state[0])
+    dtype = told["properties"].state[0]
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{dtype!r} is no type of numbers")
+    properties = metadata.TensorProperties(dtype=dtype)
     return metadata.TensorStorageMetadata(properties, torch.Size(told["size"]), chunks)
 
 
@@ -162,5 +177,5 @@ def _failing_as_one(folder: Path) -> Iterator[None]:
     try:
         yield
     except dcp.CheckpointException as error:
-        cause = next(iter(error.failures.values()))[0]
+        cause = reason(next(iter(error.failures.values()))[0])
         raise CheckpointError(f"{folder}: {type(cause).__name__}: {cause}") from cause

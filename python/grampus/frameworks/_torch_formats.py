@@ -6,14 +6,17 @@ import itertools
 import json
 import os
 import pickle
+import re
 import secrets
 import shutil
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from grampus import _native
@@ -34,6 +37,8 @@ LARGEST = 5_000_000_000
 _LARGEST_ONNX = 1_500_000_000
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+# All names that weights have in such a folder; a `model_ema.safetensors` is somebody else's.
+_PARTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|" + re.escape(_INDEX))
 # What torch.compile puts into names.
 _COMPILED = "_orig_mod."
 
@@ -45,24 +50,30 @@ def save_weights(module: Any, path: str) -> None:
         _write(weights, path)
         return
     with _beside(path) as (unfinished, place):
-        torch.save(weights, unfinished)
+        try:
+            with unfinished.open("wb") as file:
+                torch.save(weights, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except (RuntimeError, OSError) as error:
+            raise CheckpointError(f"{path} could not be written: {_torch_state.reason(error)}") from error
         unfinished.replace(place)
 
 
 def save_as(module: Any, path: str, form: str | None, example: Any) -> None:
     """Write a folder of another's format, or an ONNX file where none is named."""
-    if "://" in path:
-        raise ValueError(f"{path} is an address: save to a disk, and copy it from there")
     module = _torch_state.uncompiled(module)
     if form == "dcp":
         from grampus.frameworks import _torch_dcp
 
         with _beside(path) as (folder, place):
             _torch_dcp.check_place(place)
+            _check_tensors(module.state_dict())
             _torch_dcp.write(module.state_dict(), folder)
             _swap(folder, place)
     elif form == "pretrained":
         with _beside(path) as (folder, place):
+            _check_folder(place)
             folder.mkdir()
             if hasattr(module, "save_pretrained"):
                 module.save_pretrained(folder)
@@ -81,7 +92,10 @@ def save_as(module: Any, path: str, form: str | None, example: Any) -> None:
 @contextmanager
 def _beside(path: str) -> Iterator[tuple[Path, Path]]:
     """A hidden name on the same disk, and the place that it is for; what is left of it goes."""
-    place = Path(path).absolute()
+    if "://" in path:
+        raise ValueError(f"{path} is an address: save to a disk, and copy it from there")
+    # What a link leads to changes, not the link.
+    place = Path(path).resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
     unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
@@ -95,11 +109,25 @@ def _beside(path: str) -> Iterator[tuple[Path, Path]]:
 
 def _swap(folder: Path, place: Path) -> None:
     """Put a folder into a place where an older one may be."""
+    if not place.exists():
+        folder.rename(place)
+        return
     old = folder.with_name(f"{folder.name}.old")
-    if place.exists():
-        place.rename(old)
-    folder.rename(place)
+    place.rename(old)
+    try:
+        folder.rename(place)
+    except OSError:
+        old.rename(place)
+        raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_folder(place: Path) -> None:
+    """Weights of others may stand in any folder but one whose files belong together."""
+    if place.exists() and not place.is_dir():
+        raise ValueError(f"{place} is a file: name a folder")
+    if (place / "manifest.json").exists():
+        raise ValueError(f"{place} is a checkpoint of Grampus, which this would damage: name another folder")
 
 
 def _merge(folder: Path, place: Path) -> None:
@@ -108,13 +136,23 @@ def _merge(folder: Path, place: Path) -> None:
         folder.rename(place)
         return
     names = {part.name for part in folder.iterdir()}
-    # The index comes last: it names the others.
+    # The index goes first and comes last: without one, old and new parts are not taken for one model.
+    (place / _INDEX).unlink(missing_ok=True)
     for name in sorted(names, key=lambda name: name == _INDEX):
         (folder / name).replace(place / name)
     # Of larger or smaller weights that were there: readers would take them for these.
-    for old in place.glob("model*.safetensors*"):
-        if old.name not in names:
+    for old in place.iterdir():
+        if old.name not in names and _PARTS.fullmatch(old.name):
             old.unlink()
+
+
+def _check_tensors(weights: Mapping[str, Any]) -> None:
+    """Only torch's own files hold what a module keeps beside tensors."""
+    for name, value in weights.items():
+        if not isinstance(value, torch.Tensor):
+            raise CheckpointError(
+                f"{name} is a {type(value).__name__}, and this format holds tensors alone: save to a .pt file"
+            )
 
 
 def _write(weights: dict[str, Any], path: str | Path) -> None:
@@ -124,6 +162,7 @@ def _write(weights: dict[str, Any], path: str | Path) -> None:
 
 def _write_parts(weights: dict[str, Any], folder: Path) -> None:
     """Write one file, or several with an index, as Hugging Face's libraries do."""
+    _check_tensors(weights)
     parts: list[dict[str, Any]] = [{}]
     held = 0
     for name, value in weights.items():
@@ -161,7 +200,7 @@ def _export(module: Any, path: Path, example: Any) -> None:
         given = {"kwargs": rows, "dynamic_shapes": dynamic}
     elif isinstance(rows, list | tuple):
         given = {"args": tuple(rows), "dynamic_shapes": tuple(dynamic)}
-    size = sum(value.nbytes for value in module.state_dict().values())
+    size = sum(value.nbytes for value in module.state_dict().values() if isinstance(value, torch.Tensor))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -191,14 +230,28 @@ def weights_of(path: str, make: Callable[[], Any]) -> dict[str, Any]:
 
         groups = _torch_dcp.groups_of(folder)
         chosen = _chosen({place: fitted(names, own) for place, names in groups.items()}, own, path)
-        return {"model": _torch_dcp.read(folder, _with_tied(chosen, own), own)}
-    if folder.is_dir():
-        weights = _parts_of(folder)
-    elif path.endswith(".safetensors"):
-        weights = loaded(_native.read_tensors(path))
+        weights = _torch_dcp.read(folder, _with_tied(chosen, own), own)
     else:
-        weights = _torch_file(path)
-    return {"model": _with_tied(fitted(weights, own), own)}
+        weights = _with_tied(fitted(_read(path), own), own)
+        # Before memory is taken for tensors that no module of this size has.
+        _torch_state.check_fit(own, weights)
+    kept = {name: packed(value) for name, value in weights.items()}
+    _check_tied(kept, own)
+    return {"model": kept}
+
+
+def _read(path: str) -> dict[str, Any]:
+    """The weights of a file or a folder, under the names that they have there."""
+    folder = Path(path)
+    if folder.is_dir():
+        return _parts_of(folder)
+    return _safetensors(path) if path.endswith(".safetensors") else _torch_file(path)
+
+
+def _safetensors(path: str) -> dict[str, Any]:
+    """A copy: whoever writes to such a file in place would change the mapped one, or end this process."""
+    found = loaded(_native.read_tensors(path))
+    return {name: replace(value, array=value.array.copy()) for name, value in found.items()}
 
 
 def _chosen(
@@ -240,34 +293,57 @@ def fitted(weights: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_tied(weights: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Weights that are one tensor under several names stand in some files only once."""
-
-    def memory(name: str) -> tuple[Any, ...] | None:
-        value = own[name]
-        return (value.data_ptr(), value.shape, value.stride()) if value.numel() else None
-
-    there = {memory(name): weights[name] for name in own if name in weights}
-    also = {name: there[memory(name)] for name in own if name not in weights and memory(name) in there}
+    also = {
+        name: weights[there]
+        for names in _tied(own)
+        for there in [name for name in names if name in weights][:1]
+        for name in names
+        if name not in weights
+    }
     return {**weights, **also}
+
+
+def _check_tied(weights: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """One tensor has one value: of two, the module would keep the last that is loaded."""
+    for first, *others in _tied(own):
+        for name in others:
+            if not np.array_equal(weights[name].array, weights[first].array):
+                raise CheckpointError(
+                    f"{first} and {name} are one tensor in this model, and differ in the file: load it into "
+                    "a model where they are two"
+                )
+
+
+def _tied(own: Mapping[str, Any]) -> list[list[str]]:
+    """Names of one tensor."""
+    found: dict[Any, list[str]] = {}
+    for name, value in own.items():
+        if isinstance(value, torch.Tensor) and value.numel() and not value.is_meta:
+            found.setdefault((value.data_ptr(), value.shape, value.stride()), []).append(name)
+    return [names for names in found.values() if len(names) > 1]
 
 
 def _parts_of(folder: Path) -> dict[str, Packed]:
     """The weights of a Hugging Face folder."""
     if (folder / _WHOLE).is_file():
-        return loaded(_native.read_tensors(str(folder / _WHOLE)))
+        return _safetensors(str(folder / _WHOLE))
     try:
         places: dict[str, str] = json.loads((folder / _INDEX).read_text())["weight_map"]
         files = {str(file) for file in places.values()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{folder / _INDEX} is no index of weights: {error!r}") from None
-    weights: dict[str, Packed] = {}
+    parts: dict[str, dict[str, Packed]] = {}
     for file in sorted(files):
         if Path(file).name != file or not (folder / file).is_file():
             raise CheckpointError(f"{folder} lacks {file!r}, which {_INDEX} names: copy the whole folder")
-        weights |= loaded(_native.read_tensors(str(folder / file)))
-    return weights
+        parts[file] = _safetensors(str(folder / file))
+    for name, file in places.items():
+        if name not in parts[file]:
+            raise CheckpointError(f"{folder / file} lacks {name!r}, which {_INDEX} says is there")
+    return {name: parts[file][name] for name, file in places.items()}
 
 
-def _torch_file(path: str) -> dict[str, Packed]:
+def _torch_file(path: str) -> dict[str, Any]:
     """The weights of a file that `torch.save` or Lightning wrote."""
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
@@ -276,15 +352,25 @@ def _torch_file(path: str) -> dict[str, Packed]:
             f"{path} holds more than weights, and reading it could run code: where you trust it, write "
             f"torch.load(path, weights_only=False)'s weights to a file of their own ({_why(error)})"
         ) from None
-    except (RuntimeError, EOFError) as error:
-        raise CheckpointError(f"{path} is no file of weights, or cut off: {error}") from None
+    except OSError:
+        raise
+    except Exception as error:
+        # Bytes that torch did not write fail in any way.
+        raise CheckpointError(f"{path} is no file of weights, or cut off: {error!r}") from None
     if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):
         weights = weights["state_dict"]
-    if not isinstance(weights, dict) or not all(
-        isinstance(value, torch.Tensor) for value in weights.values()
-    ):
+    if not isinstance(weights, dict) or not all(map(_is_weight, weights, weights.values())):
         raise ValueError(f"{path} holds no state dict: save model.state_dict()")
-    return {name: packed(value) for name, value in weights.items()}
+    return weights
+
+
+def _is_weight(name: Any, value: Any) -> bool:
+    if not isinstance(name, str):
+        return False
+    if not isinstance(value, torch.Tensor):
+        # What modules keep besides, by torch's rules under this name.
+        return name.endswith("_extra_state")
+    return value.layout is torch.strided and not value.is_meta and not value.is_quantized
 
 
 def _why(error: Exception) -> str:

@@ -46,6 +46,11 @@ def described(model: Any, states: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def reason(error: BaseException) -> BaseException:
+    """What the disk has said, where torch tells only that its own count of bytes is wrong."""
+    return error.__context__ if isinstance(error.__context__, OSError) else error
+
+
 def uncompiled(module: Any) -> Any:
     """The module within what `torch.compile` returned: names of weights are its own."""
     return getattr(module, "_orig_mod", module)
@@ -115,9 +120,9 @@ def check_fit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     """Weights have the names and shapes of the module's own."""
     missing, other = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     shapes = [
-        f"{name} {tuple(weights[name].shape)} for {tuple(own[name].shape)}"
+        f"{name} {_shape(weights[name])} for {_shape(own[name])}"
         for name in own.keys() & weights.keys()
-        if tuple(weights[name].shape) != tuple(own[name].shape)
+        if _shape(weights[name]) != _shape(own[name])
     ]
     said = [
         f"{what}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
@@ -130,6 +135,12 @@ def check_fit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     ]
     if said:
         raise ValueError(f"these weights are of another model; {'; '.join(said)}")
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Of a tensor; a module may keep other things besides."""
+    shape = getattr(value, "shape", None)
+    return None if shape is None else tuple(shape)
 
 
 def spread(module: Any, group: Any) -> None:
