@@ -177,6 +177,37 @@ def test_a_run_goes_on_at_another_number_of_workers(optimizer, before, after):
         other.fit(rows(), epochs=4, batch_size=16, checkpoint="runs", resume=True)
 
 
+class Spare(nn.Module):
+    """A layer that no row ever uses, beside others."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.spare, self.used = nn.Linear(4, 3).double(), smooth(config)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_run_of_torch_goes_on_divided():
+    theirs = by_torch(partial(optim.AdamW, lr=0.02))
+    fitting = {"data": rows(), "epochs": 2, "batch_size": 16}
+    whole = made(theirs, model=Spare, workers=2)
+    whole.fit(**fitting)
+    made(theirs, model=Spare, workers=2).fit(**fitting, checkpoint="runs", max_steps=5)
+    est = made(own.AdamW(0.02), model=Spare, workers=3)
+    est.fit(**fitting, checkpoint="runs", resume=True)
+    assert_close(est.state_dict(), whole.state_dict())
+
+
+def test_another_optimizer_does_not_go_on():
+    fitting = {"data": rows(), "batch_size": 16, "checkpoint": "runs"}
+    made(own.SGD(0.1), workers=2).fit(**fitting)
+    with pytest.raises(
+        ValueError, match="the saved optimizer has no dampening, momentum, weight_decay: build"
+    ):
+        made("sgd", workers=2, config={"lr": 0.1}).fit(**fitting, epochs=2, resume=True)
+
+
 class Remembers(Callback):
     """Logs how much the first worker remembers, and the rate that it sees."""
 

@@ -148,7 +148,7 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
         if state:
             places = {id(p): place for place, p in enumerate(self._parameters)}
             for flat in self._flats:
-                flat.load([state[places[id(p)]] for p in flat.parameters])
+                flat.load([state.get(places[id(p)], {}) for p in flat.parameters])
         (saved,) = state_dict["param_groups"]
         self.param_groups[0].update({name: value for name, value in saved.items() if name != "params"})
 
@@ -259,8 +259,11 @@ class _Flat:
                 parameter.copy_(view)
 
     def load(self, saved: list[dict[str, Any]]) -> None:
-        """Go on with what was remembered of each parameter."""
-        own, found = self.native.slots(), [name for name in saved[0] if name != "step"]
+        """Go on with what was remembered of each parameter; torch remembers nothing of those never used."""
+        if not any(saved):
+            return
+        own = self.native.slots()
+        found = dict.fromkeys(name for each in saved for name in each if name != "step")
         if set(own) != set(found):
             raise ValueError(
                 f"the saved optimizer remembers {', '.join(found) or 'nothing'}, this one "
@@ -270,9 +273,10 @@ class _Flat:
         for name in own:
             whole = torch.zeros_like(self.memory)
             for each, view in zip(saved, self.views_of(whole), strict=True):
-                view.copy_(each[name])
+                if name in each:
+                    view.copy_(each[name])
             slots.append((name, whole))
-        self.native.set_state(max(int(each.get("step", 1)) for each in saved), slots)
+        self.native.set_state(max(int(each.get("step", 1)) for each in saved if each), slots)
 
 
 def held(model: Any) -> dict[str, Any]:

@@ -102,6 +102,12 @@ def _load_optimizer(optimizer: Any, told: dict[str, Any], apart: dict[str, Tenso
             f"this one of {[len(group['params']) for group in mine]}: build it as the saved one was"
         )
     optimizer.load_state_dict({"state": kept, "param_groups": groups})
+    # Settings that only newer versions of torch have, it has filled in.
+    missing = optimizer.defaults.keys() - optimizer.param_groups[0].keys()
+    if missing:
+        raise ValueError(
+            f"the saved optimizer has no {', '.join(sorted(missing))}: build this one as the saved one was"
+        )
 
 
 def load_weights(module: Any, weights: dict[str, Tensor]) -> None:
