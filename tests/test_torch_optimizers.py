@@ -112,7 +112,10 @@ def test_results_are_those_of_torch(name):
     assert_close(weights_after(made(ours, **alone)), weights_after(made(by_torch(theirs), **alone)))
 
 
-@pytest.mark.parametrize("optimizer", [own.LAMB(0.01, weight_decay=0.1), own.Ftrl(0.1, l1=0.01, l2=0.01)])
+OTHERS = [own.LAMB(0.01, weight_decay=0.1), own.Ftrl(0.1, l1=0.01, l2_shrinkage=0.01)]
+
+
+@pytest.mark.parametrize("optimizer", OTHERS, ids=["lamb", "ftrl"])
 def test_those_that_torch_does_not_have(optimizer):
     found = set()
     for workers in (1, 2, 3):

@@ -122,6 +122,7 @@ class Ftrl(Optimizer):
     initial_accumulator_value: float = 0.1
     l1: float = 0.0
     l2: float = 0.0
+    l2_shrinkage: float = 0.0
     kind: ClassVar[str] = "Ftrl"
 
 
