@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
@@ -432,6 +434,35 @@ STEP = partial(optim.lr_scheduler.StepLR, step_size=1)
 def test_schedulers_that_are_wrong(scheduler, text):
     with pytest.raises(ValueError, match=text):
         made(by_torch(partial(optim.SGD, lr=0.1)), scheduler=scheduler, workers=1).fit(rows(), batch_size=16)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: own.SGD("fast"), "lr of SGD must be a finite number, it is 'fast'"),
+        (lambda: own.SGD(float("nan")), "lr of SGD must be a finite number, it is nan"),
+        (lambda: own.SGD(nesterov="no"), "nesterov of SGD must be True or False"),
+        (lambda: own.Adam(betas=0.9), "betas of Adam must be two finite numbers, it is 0.9"),
+        (lambda: own.Step(2.5, 0.1), "step_size of Step must be a whole number from 0 on, it is 2.5"),
+        (lambda: own.MultiStep([3, -1], 0.1), "step_sizes of MultiStep must be whole numbers from 0 on"),
+        (lambda: own.Plateau(3), "monitor of Plateau must be a text, it is 3"),
+        (lambda: own.WarmUp(2, 0.1), "then of WarmUp must be a schedule"),
+        (lambda: own.Stages(2, [own.Step(1, 0.5)]), "stages of Stages must be pairs of a schedule and its"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named_where_they_are_written(make, text):
+    with pytest.raises(TypeError, match=text):
+        make()
+
+
+def test_settings_may_be_numbers_of_numpy_and_torch():
+    given = own.AdamW(np.float32(0.5), betas=np.array([0.5, 0.75]), eps=torch.tensor(0.25), amsgrad=np.True_)
+    plain = own.AdamW(0.5, betas=(0.5, 0.75), eps=0.25, amsgrad=True)
+    assert json.dumps(given.description()) == json.dumps(plain.description())
+    given = own.WarmUp(np.int64(3), own.MultiStep(np.array([1, 2]), np.float32(0.5)))
+    assert json.dumps(given.description()) == json.dumps(
+        own.WarmUp(3, own.MultiStep([1, 2], 0.5)).description()
+    )
 
 
 class Sparse(nn.Module):

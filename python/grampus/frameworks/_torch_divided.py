@@ -44,7 +44,7 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
                     f"{names[id(parameter)]} is of {parameter.dtype}, and optimizers of gp.optim take "
                     "float32 and float64: convert it, or use one of torch.optim"
                 )
-        super().__init__(parameters, {"lr": described.lr})
+        super().__init__(parameters, {"lr": float(described.lr)})
         self._group = group
         self._names = names
         self._parameters = parameters

@@ -81,11 +81,11 @@ class OwnSchedule:
 
     def __init__(self, schedule: Schedule, optimizer: Any) -> None:
         """Each group of parameters begins with its own rate."""
-        self._rates = _native.Rates(json.dumps(schedule.description()))
         self._described = json.dumps(schedule.description())
+        self._rates = _native.Rates(self._described)
         # What users see of it.
         self.scheduler = self
-        self._groups = optimizer
+        self._optimizer = optimizer
         self._bases = [float(group["lr"]) for group in optimizer.param_groups]
         self._steps = self._epochs = 0
         self._set()
@@ -106,7 +106,7 @@ class OwnSchedule:
         raise ValueError("a schedule of gp.optim counts steps by itself: leave its step to it")
 
     def _set(self) -> None:
-        for group, base in zip(self._groups.param_groups, self._bases, strict=True):
+        for group, base in zip(self._optimizer.param_groups, self._bases, strict=True):
             group["lr"] = self._rates.at(base, self._steps, self._epochs)
 
     def state_dict(self) -> dict[str, Any]:
