@@ -153,6 +153,39 @@ def test_types_layouts_and_parameters_that_are_not_used():
     assert not torch.equal(first["seldom.weight"], before["seldom.weight"])
 
 
+class Late(nn.Module):
+    """Two layers, of which the second is used by marked rows alone."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.one(x) + self.two(x) if x[:, 0].any() else self.one(x)
+
+
+def marked_at_last(config=None):
+    x = torch.randn(80, 4, generator=torch.Generator().manual_seed(1))
+    x[:, 0] = torch.arange(80) >= 48
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x[:, 1:]), batch_size=8)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw", "adagrad", "adamax"])
+def test_steps_of_a_parameter_are_counted_from_its_first(name):
+    ours, theirs = PAIRS[name]
+    model = {"model": Late, "loss": nn.MSELoss()}
+    fitting = {"epochs": 1, "batch_size": None}
+    whole = made(ours, workers=3, **model)
+    plain = made(by_torch(theirs), workers=3, **model)
+    assert_close(
+        weights_after(whole, marked_at_last, **fitting), weights_after(plain, marked_at_last, **fitting)
+    )
+    made(ours, workers=1, **model).fit(marked_at_last, epochs=1, checkpoint="runs", max_steps=7)
+    again = made(ours, workers=2, **model)
+    again.fit(marked_at_last, epochs=1, checkpoint="runs", resume=True)
+    assert again.digest() == whole.digest()
+
+
 @pytest.mark.parametrize("clip", ["norm", "values"])
 def test_gradients_are_clipped(clip):
     found = []

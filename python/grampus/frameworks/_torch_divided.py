@@ -130,7 +130,6 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
         places = {id(p): place for place, p in enumerate(self._parameters)}
         state: dict[int, dict[str, Any]] = {}
         for flat in self._flats:
-            steps = flat.native.steps()
             for slot, name in enumerate(flat.native.slots()):
                 whole = torch.zeros_like(flat.memory)
                 flat.native.slot(slot, whole, self._group._native)
@@ -138,7 +137,7 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
                     continue
                 for parameter, view in zip(flat.parameters, flat.views_of(whole), strict=True):
                     state.setdefault(places[id(parameter)], {})[name] = view
-            for parameter in flat.parameters:
+            for parameter, steps in zip(flat.parameters, flat.native.steps(), strict=True):
                 state.setdefault(places[id(parameter)], {})["step"] = steps
         return {"state": state, "param_groups": super().state_dict()["param_groups"]}
 
@@ -276,7 +275,8 @@ class _Flat:
                 if name in each:
                     view.copy_(each[name])
             slots.append((name, whole))
-        self.native.set_state(max(int(each.get("step", 1)) for each in saved if each), slots)
+        # Where torch does not count, it only matters whether there was one.
+        self.native.set_state([int(each.get("step", bool(each))) for each in saved], slots)
 
 
 def held(model: Any) -> dict[str, Any]:
