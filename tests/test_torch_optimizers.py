@@ -215,6 +215,15 @@ def test_a_run_goes_on_at_another_number_of_workers(optimizer, before, after):
         other.fit(rows(), epochs=4, batch_size=16, checkpoint="runs", resume=True)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_scheduler_does_not_go_on(order):
+    saved, other = [own.Step(2, 0.5), lambda optimizer, config: STEP(optimizer)][::order]
+    made(own.SGD(0.1), workers=2, scheduler=saved).fit(rows(), batch_size=16, checkpoint="runs")
+    est = made(own.SGD(0.1), workers=2, scheduler=other)
+    with pytest.raises(ValueError, match=r"the saved scheduler keeps .*: build it as the saved one was"):
+        est.fit(rows(), epochs=2, batch_size=16, checkpoint="runs", resume=True)
+
+
 class Spare(nn.Module):
     """A layer that no row ever uses, beside others."""
 
@@ -529,6 +538,7 @@ class Thawing(nn.Module):
             lambda config: Net().half(),
             "layers.0.weight is of torch.float16, and optimizers of gp.optim",
         ),
+        (own.SGD, lambda config: Net().requires_grad_(False), "no parameter that can be trained"),
         (own.SGD, Sparse, "the gradient of table.weight is sparse"),
         (own.SGD, lambda config: Thawing(), "two.weight was frozen when the optimizer was made"),
         (3, Net, "pass a torch optimizer, one of gp.optim, a function"),

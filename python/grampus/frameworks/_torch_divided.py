@@ -44,6 +44,8 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
                     f"{names[id(parameter)]} is of {parameter.dtype}, and optimizers of gp.optim take "
                     "float32 and float64: convert it, or use one of torch.optim"
                 )
+        if not parameters:
+            raise ValueError("the model has no parameter that can be trained: none has requires_grad")
         super().__init__(parameters, {"lr": float(described.lr)})
         self._group = group
         self._names = names

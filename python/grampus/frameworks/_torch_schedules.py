@@ -66,15 +66,6 @@ class TorchSchedule:
             )
         return record[self._monitor]
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that it needs to go on."""
-        state: dict[str, Any] = self.scheduler.state_dict()
-        return state
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.scheduler.load_state_dict(state)
-
 
 class OwnSchedule:
     """A schedule of `gp.optim`, which counts steps and epochs by itself."""
@@ -120,8 +111,6 @@ class OwnSchedule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        if state.keys() != self.state_dict().keys():
-            raise ValueError("the saved scheduler is none of gp.optim: build it as the saved one was")
         self._steps, self._epochs, self._bases = state["steps"], state["epochs"], state["bases"]
         self._rates = _native.Rates(self._described, state["plateau"])
         self._set()
