@@ -152,6 +152,27 @@ def test_buffers_are_those_of_lane_0(model):
     torch.testing.assert_close(weights[name][-1] if model is Codebook else weights[name], seen)
 
 
+class Caching(nn.Module):
+    """Makes one buffer when it is first used, and another anew for more rows than ever."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(8, 3), nn.BatchNorm1d(8)
+        self.register_buffer("places", torch.arange(2.0), persistent=False)
+
+    def forward(self, x):
+        if not hasattr(self, "mask"):
+            self.register_buffer("mask", torch.linspace(0, 1, 8), persistent=False)
+        if len(self.places) < len(x):
+            self.places = torch.arange(float(len(x)))
+        return self.layer(self.norm(x) * self.mask) + 0.01 * self.places[: len(x), None]
+
+
+def test_buffers_that_are_made_within_a_step():
+    # Lanes of one batch have different numbers of rows.
+    assert_all_equal(digests(Caching, points(), batch_size=30, epochs=2))
+
+
 def test_evaluation_depends_on_no_worker_and_changes_nothing():
     data, found = points(77), []
     for workers in (1, 2, 4):

@@ -247,6 +247,18 @@ def test_a_function_sees_all_rows_at_once_and_in_order(tmp_path):
         assert path.read_text().splitlines() == [f"(37, 3) {data['y'].tolist()}"]
 
 
+@pytest.mark.parametrize("kind", [tuple, dict])
+def test_a_function_sees_all_outputs_of_a_model(kind):
+    def right(predictions, targets):
+        product = predictions["product"] if kind is dict else predictions[1]
+        return (product == targets).float().mean()
+
+    settings = {"loss": lambda output, target: target.mean(), "config": {"kind": kind}, "workers": 2}
+    est = gp.Estimator.from_torch(model=Several, optimizer="sgd", metrics=[right], **settings)
+    data = {"x": (numbers(9), numbers(9)), "y": numbers(9) ** 2}
+    assert est.evaluate(data, batch_size=4)["right"] == 1.0
+
+
 def test_groups_stay_together():
     """Rows that are groups may be cut anywhere; flat rows where a lane's part of a batch is whole groups."""
     scores = torch.rand(20, 6, generator=torch.Generator().manual_seed(1))

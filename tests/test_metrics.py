@@ -425,6 +425,11 @@ def test_functions_of_several_outputs():
     assert value["second"].tolist() == [0, 2, 4, 6]
 
 
+def test_functions_of_what_is_no_array():
+    with pytest.raises(TypeError, match="there is a NoneType among the predictions or targets: leave it out"):
+        metrics.meter(agreement).update((np.zeros(2), None), np.zeros(2))
+
+
 def test_functions_without_rows_and_with_wrong_ones():
     meter = metrics.meter(agreement)
     assert math.isnan(meter.value())

@@ -156,6 +156,8 @@ def test_places_of_positives(groups):
         assert measure(metrics.HitRatio(k, neg_num=10), scores, targets) == hits.mean()
         gain = np.where(hits, 1 / np.log2(1 + places), 0)
         assert measure(metrics.NDCG(k, neg_num=10), scores, targets) == pytest.approx(gain.mean())
+    # None of the first: zero, and not minus zero.
+    assert str(measure(metrics.HitRatio(1, neg_num=10), -scores * targets, targets)) == "0.0"
     # With one positive, it is what scikit-learn says.
     whole = sk.ndcg_score(targets, scores, k=5)
     assert measure(metrics.NDCG(5, 10), scores.ravel(), targets.ravel()) == pytest.approx(whole)

@@ -105,6 +105,14 @@ def test_tensors_of_any_kind(data):
 def test_scalars_of_a_squeezed_batch():
     assert measure(metrics.Accuracy(), torch.tensor([[0.7]]).squeeze(), torch.tensor([1])) == 1.0
 
+    def distance(predictions, targets):
+        return (predictions - targets).abs().sum()
+
+    meter = metrics.meter(distance)
+    for given in ([[0.25]], [[0.5], [0.75]]):
+        meter.update(torch.tensor(given).squeeze(), torch.ones(len(given)))
+    assert meter.value() == 1.5
+
 
 MERGED = [
     (tm.MulticlassAccuracy(num_classes=CLASSES, average="macro"), "classes"),  # sums

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
@@ -112,7 +114,10 @@ def test_results_are_those_of_torch(name):
     assert_close(weights_after(made(ours, **alone)), weights_after(made(by_torch(theirs), **alone)))
 
 
-@pytest.mark.parametrize("optimizer", [own.LAMB(0.01, weight_decay=0.1), own.Ftrl(0.1, l1=0.01, l2=0.01)])
+OTHERS = [own.LAMB(0.01, weight_decay=0.1), own.Ftrl(0.1, l1=0.01, l2_shrinkage=0.01)]
+
+
+@pytest.mark.parametrize("optimizer", OTHERS, ids=["lamb", "ftrl"])
 def test_those_that_torch_does_not_have(optimizer):
     found = set()
     for workers in (1, 2, 3):
@@ -148,6 +153,39 @@ def test_types_layouts_and_parameters_that_are_not_used():
     assert not torch.equal(first["seldom.weight"], before["seldom.weight"])
 
 
+class Late(nn.Module):
+    """Two layers, of which the second is used by marked rows alone."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.one(x) + self.two(x) if x[:, 0].any() else self.one(x)
+
+
+def marked_at_last(config=None):
+    x = torch.randn(80, 4, generator=torch.Generator().manual_seed(1))
+    x[:, 0] = torch.arange(80) >= 48
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x[:, 1:]), batch_size=8)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw", "adagrad", "adamax"])
+def test_steps_of_a_parameter_are_counted_from_its_first(name):
+    ours, theirs = PAIRS[name]
+    model = {"model": Late, "loss": nn.MSELoss()}
+    fitting = {"epochs": 1, "batch_size": None}
+    whole = made(ours, workers=3, **model)
+    plain = made(by_torch(theirs), workers=3, **model)
+    assert_close(
+        weights_after(whole, marked_at_last, **fitting), weights_after(plain, marked_at_last, **fitting)
+    )
+    made(ours, workers=1, **model).fit(marked_at_last, epochs=1, checkpoint="runs", max_steps=7)
+    again = made(ours, workers=2, **model)
+    again.fit(marked_at_last, epochs=1, checkpoint="runs", resume=True)
+    assert again.digest() == whole.digest()
+
+
 @pytest.mark.parametrize("clip", ["norm", "values"])
 def test_gradients_are_clipped(clip):
     found = []
@@ -175,6 +213,46 @@ def test_a_run_goes_on_at_another_number_of_workers(optimizer, before, after):
     other = made(own.SGD(0.01), workers=2, scheduler=own.Step(3, 0.5))
     with pytest.raises(ValueError, match="this one nothing: build it as the saved one was"):
         other.fit(rows(), epochs=4, batch_size=16, checkpoint="runs", resume=True)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_scheduler_does_not_go_on(order):
+    saved, other = [own.Step(2, 0.5), lambda optimizer, config: STEP(optimizer)][::order]
+    made(own.SGD(0.1), workers=2, scheduler=saved).fit(rows(), batch_size=16, checkpoint="runs")
+    est = made(own.SGD(0.1), workers=2, scheduler=other)
+    with pytest.raises(ValueError, match=r"the saved scheduler keeps .*: build it as the saved one was"):
+        est.fit(rows(), epochs=2, batch_size=16, checkpoint="runs", resume=True)
+
+
+class Spare(nn.Module):
+    """A layer that no row ever uses, beside others."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.spare, self.used = nn.Linear(4, 3).double(), smooth(config)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_run_of_torch_goes_on_divided():
+    theirs = by_torch(partial(optim.AdamW, lr=0.02))
+    fitting = {"data": rows(), "epochs": 2, "batch_size": 16}
+    whole = made(theirs, model=Spare, workers=2)
+    whole.fit(**fitting)
+    made(theirs, model=Spare, workers=2).fit(**fitting, checkpoint="runs", max_steps=5)
+    est = made(own.AdamW(0.02), model=Spare, workers=3)
+    est.fit(**fitting, checkpoint="runs", resume=True)
+    assert_close(est.state_dict(), whole.state_dict())
+
+
+def test_another_optimizer_does_not_go_on():
+    fitting = {"data": rows(), "batch_size": 16, "checkpoint": "runs"}
+    made(own.SGD(0.1), workers=2).fit(**fitting)
+    with pytest.raises(
+        ValueError, match="the saved optimizer has no dampening, momentum, weight_decay: build"
+    ):
+        made("sgd", workers=2, config={"lr": 0.1}).fit(**fitting, epochs=2, resume=True)
 
 
 class Remembers(Callback):
@@ -400,6 +478,35 @@ def test_schedulers_that_are_wrong(scheduler, text):
         made(by_torch(partial(optim.SGD, lr=0.1)), scheduler=scheduler, workers=1).fit(rows(), batch_size=16)
 
 
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: own.SGD("fast"), "lr of SGD must be a finite number, it is 'fast'"),
+        (lambda: own.SGD(float("nan")), "lr of SGD must be a finite number, it is nan"),
+        (lambda: own.SGD(nesterov="no"), "nesterov of SGD must be True or False"),
+        (lambda: own.Adam(betas=0.9), "betas of Adam must be two finite numbers, it is 0.9"),
+        (lambda: own.Step(2.5, 0.1), "step_size of Step must be a whole number from 0 on, it is 2.5"),
+        (lambda: own.MultiStep([3, -1], 0.1), "step_sizes of MultiStep must be whole numbers from 0 on"),
+        (lambda: own.Plateau(3), "monitor of Plateau must be a text, it is 3"),
+        (lambda: own.WarmUp(2, 0.1), "then of WarmUp must be a schedule"),
+        (lambda: own.Stages(2, [own.Step(1, 0.5)]), "stages of Stages must be pairs of a schedule and its"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named_where_they_are_written(make, text):
+    with pytest.raises(TypeError, match=text):
+        make()
+
+
+def test_settings_may_be_numbers_of_numpy_and_torch():
+    given = own.AdamW(np.float32(0.5), betas=np.array([0.5, 0.75]), eps=torch.tensor(0.25), amsgrad=np.True_)
+    plain = own.AdamW(0.5, betas=(0.5, 0.75), eps=0.25, amsgrad=True)
+    assert json.dumps(given.description()) == json.dumps(plain.description())
+    given = own.WarmUp(np.int64(3), own.MultiStep(np.array([1, 2]), np.float32(0.5)))
+    assert json.dumps(given.description()) == json.dumps(
+        own.WarmUp(3, own.MultiStep([1, 2], 0.5)).description()
+    )
+
+
 class Sparse(nn.Module):
     def __init__(self):
         super().__init__()
@@ -431,6 +538,7 @@ class Thawing(nn.Module):
             lambda config: Net().half(),
             "layers.0.weight is of torch.float16, and optimizers of gp.optim",
         ),
+        (own.SGD, lambda config: Net().requires_grad_(False), "no parameter that can be trained"),
         (own.SGD, Sparse, "the gradient of table.weight is sparse"),
         (own.SGD, lambda config: Thawing(), "two.weight was frozen when the optimizer was made"),
         (3, Net, "pass a torch optimizer, one of gp.optim, a function"),

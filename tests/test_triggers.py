@@ -3,6 +3,7 @@
 import json
 import pickle
 
+import numpy as np
 import pytest
 
 import grampus as gp
@@ -67,6 +68,11 @@ def test_triggers_are_values():
     assert json.loads(trigger.to_json())["kind"] == "or"
 
 
+def test_numbers_may_be_those_of_numpy():
+    assert EverySteps(np.int64(3)).to_json() == EverySteps(3).to_json()
+    assert MinLoss(np.float32(0.5)) == MinLoss(0.5)
+
+
 def test_a_chain_is_one_list():
     one, two, three = EverySteps(1), EverySteps(2), EverySteps(3)
     assert one & two & three == And(one, And(two, three)) == And(one, two, three)
@@ -76,7 +82,8 @@ def test_a_chain_is_one_list():
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
-        (lambda: EverySteps(0), ValueError, "n of EverySteps must be at least 1, it is 0"),
+        (lambda: EverySteps(0), ValueError, "n of EverySteps must be from 1 to .*, it is 0"),
+        (lambda: EverySteps(2**64), ValueError, "from 1 to 18446744073709551615"),
         (lambda: MaxEpoch(1.5), TypeError, "n of MaxEpoch must be a whole number"),
         (lambda: MaxSteps(True), TypeError, "whole number"),
         (lambda: MinLoss("low"), TypeError, "bound of MinLoss must be a number"),

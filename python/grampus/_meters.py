@@ -200,10 +200,17 @@ def _joined(trees: Sequence[Tree]) -> Tree:
 
 
 def _kept(array: Any) -> Any:
-    """A copy in the host's memory: the next batch may come where this one lies."""
-    if hasattr(array, "detach"):
-        return array.detach().cpu().clone()
-    return array.copy()
+    """A copy in the host's memory: the next batch may come where this one lies.
+
+    The output for a single row may have lost its first axis.
+    """
+    if not hasattr(array, "shape"):
+        raise TypeError(
+            f"a function as a metric takes tensors and arrays, and there is a {type(array).__name__} among "
+            "the predictions or targets: leave it out of what the model or the data gives"
+        )
+    kept = array.detach().cpu().clone() if hasattr(array, "detach") else array.copy()
+    return kept if kept.shape else kept.reshape(1)
 
 
 def _tensor(array: Any) -> Any:

@@ -10,24 +10,86 @@ optimizer remembers is divided among the workers; a schedule moves optimizers of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from operator import index
+from typing import Any, ClassVar, SupportsFloat
 
 
-@dataclass(frozen=True)
-class Optimizer:
-    """How weights follow from gradients."""
+class _Described:
+    """Settings, which may be numbers of any kind."""
 
     kind: ClassVar[str] = ""
-    lr: float
+
+    def __post_init__(self) -> None:
+        self.description()  # refuses what is of a wrong type where it was written
 
     def description(self) -> dict[str, Any]:
         """As the engine reads it."""
-        plain = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
-        }
-        return {"kind": self.kind, **plain}
+        found = {"kind": self.kind}
+        for field in fields(self):  # type: ignore[arg-type]
+            wanted, read = _READ[str(field.type)]
+            value = getattr(self, field.name)
+            try:
+                found[field.name] = read(value)
+            except (TypeError, ValueError, AttributeError):
+                where = f"{field.name} of {type(self).__name__}"
+                raise TypeError(f"{where} must be {wanted}, it is {value!r}") from None
+        return found
+
+
+def _number(value: Any) -> float:
+    # Texts are none, although `float` takes them.
+    if not isinstance(value, SupportsFloat) or not math.isfinite(value):
+        raise TypeError
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if index(value) < 0:
+        raise ValueError
+    return index(value)
+
+
+def _flag(value: Any) -> bool:
+    if value not in (False, True):
+        raise TypeError
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _pair(value: Any) -> list[float]:
+    one, other = value
+    return [_number(one), _number(other)]
+
+
+# By the types that fields name: what they need, and as what it is written.
+_READ: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "float": ("a finite number", _number),
+    "int": ("a whole number from 0 on", _count),
+    "bool": ("True or False", _flag),
+    "str": ("a text", _text),
+    "tuple[float, float]": ("two finite numbers", _pair),
+    "Sequence[int]": ("whole numbers from 0 on", lambda value: [_count(each) for each in value]),
+    "Schedule": ("a schedule", lambda value: value.description()),
+    "Sequence[tuple[Schedule, int]]": (
+        "pairs of a schedule and its steps",
+        lambda value: [{"schedule": each.description(), "steps": _count(steps)} for each, steps in value],
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Optimizer(_Described):
+    """How weights follow from gradients."""
+
+    lr: float
 
 
 @dataclass(frozen=True)
@@ -122,6 +184,7 @@ class Ftrl(Optimizer):
     initial_accumulator_value: float = 0.1
     l1: float = 0.0
     l2: float = 0.0
+    l2_shrinkage: float = 0.0
     kind: ClassVar[str] = "Ftrl"
 
 
@@ -153,18 +216,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(_Described):
     """The learning rate as a function of the step; `PerEpoch` makes it one of the epoch."""
-
-    kind: ClassVar[str] = ""
-
-    def description(self) -> dict[str, Any]:
-        """As the engine reads it."""
-        plain = {
-            name: value.description() if isinstance(value, Schedule) else value
-            for name, value in vars(self).items()
-        }
-        return {"kind": self.kind, **plain}
 
 
 @dataclass(frozen=True)
@@ -210,10 +263,6 @@ class MultiStep(Schedule):
     step_sizes: Sequence[int]
     gamma: float
     kind: ClassVar[str] = "MultiStep"
-
-    def description(self) -> dict[str, Any]:
-        """As the engine reads it."""
-        return {"kind": self.kind, "step_sizes": list(self.step_sizes), "gamma": self.gamma}
 
 
 @dataclass(frozen=True)
@@ -270,11 +319,6 @@ class Stages(Schedule):
     steps_per_epoch: int
     stages: Sequence[tuple[Schedule, int]]
     kind: ClassVar[str] = "Sequence"
-
-    def description(self) -> dict[str, Any]:
-        """As the engine reads it."""
-        stages = [{"schedule": schedule.description(), "steps": steps} for schedule, steps in self.stages]
-        return {"kind": self.kind, "steps_per_epoch": self.steps_per_epoch, "stages": stages}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, ClassVar
+from operator import index
+from typing import Any, ClassVar, SupportsFloat, SupportsIndex
 
 from grampus import _native
 
@@ -117,12 +118,12 @@ class EveryEpoch(Trigger):
 
 
 class _Count(Trigger):
-    def __init__(self, n: int) -> None:
-        if isinstance(n, bool) or not isinstance(n, int):
+    def __init__(self, n: SupportsIndex) -> None:
+        if isinstance(n, bool) or not isinstance(n, SupportsIndex):
             raise TypeError(f"n of {type(self).__name__} must be a whole number, it is {n!r}")
-        if not 1 <= n <= _MOST:
-            raise ValueError(f"n of {type(self).__name__} must be at least 1, it is {n}")
-        self.n = n
+        self.n = index(n)
+        if not 1 <= self.n <= _MOST:
+            raise ValueError(f"n of {type(self).__name__} must be from 1 to {_MOST}, it is {self.n}")
 
     def _fields(self) -> dict[str, Any]:
         return {"n": self.n}
@@ -149,12 +150,12 @@ class MaxSteps(_Count):
 class _Bound(Trigger):
     _side: ClassVar[str]
 
-    def __init__(self, value: float) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+    def __init__(self, value: SupportsFloat) -> None:
+        if isinstance(value, bool) or not isinstance(value, SupportsFloat):
             raise TypeError(f"the bound of {type(self).__name__} must be a number, it is {value!r}")
-        if not math.isfinite(value):
-            raise ValueError(f"the bound of {type(self).__name__} must be finite, it is {value}")
         self.value = float(value)
+        if not math.isfinite(self.value):
+            raise ValueError(f"the bound of {type(self).__name__} must be finite, it is {self.value}")
 
     def _fields(self) -> dict[str, Any]:
         return {self._side: self.value}

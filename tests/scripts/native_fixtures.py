@@ -72,6 +72,7 @@ CASES = [
             "initial_accumulator_value": 0.4,
             "l1": 0.6,
             "l2": 0.1,
+            "l2_shrinkage": 0.2,
         },
     ),
     ("lamb", {"kind": "Lamb", "lr": 0.02}),
@@ -140,7 +141,7 @@ def by_torch(settings, more, start, gradients, dtype):
 
 def ftrl(settings, start, gradients, dtype):
     rate, power = dtype(settings["lr"]), dtype(-settings.get("learning_rate_power", -0.5))
-    l1, l2 = dtype(settings.get("l1", 0.0)), dtype(settings.get("l2", 0.0))
+    l1, l2, shrinkage = (dtype(settings.get(name, 0.0)) for name in ("l1", "l2", "l2_shrinkage"))
     weights = np.concatenate([tensor.numpy() for tensor in start]).astype(dtype)
     total = np.full_like(weights, settings.get("initial_accumulator_value", 0.1))
     linear = np.zeros_like(weights)
@@ -148,7 +149,7 @@ def ftrl(settings, start, gradients, dtype):
         g = np.concatenate([tensor.numpy() for tensor in gradient]).astype(dtype)
         new_total = total + g**2
         sigma = (new_total**power - total**power) / rate
-        linear = linear + g - sigma * weights
+        linear = linear + g + 2 * shrinkage * weights - sigma * weights
         quadratic = new_total**power / rate + 2 * l2
         weights = np.where(np.abs(linear) > l1, (np.sign(linear) * l1 - linear) / quadratic, dtype(0))
         total = new_total

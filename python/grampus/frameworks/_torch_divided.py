@@ -44,7 +44,9 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
                     f"{names[id(parameter)]} is of {parameter.dtype}, and optimizers of gp.optim take "
                     "float32 and float64: convert it, or use one of torch.optim"
                 )
-        super().__init__(parameters, {"lr": described.lr})
+        if not parameters:
+            raise ValueError("the model has no parameter that can be trained: none has requires_grad")
+        super().__init__(parameters, {"lr": float(described.lr)})
         self._group = group
         self._names = names
         self._parameters = parameters
@@ -130,7 +132,6 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
         places = {id(p): place for place, p in enumerate(self._parameters)}
         state: dict[int, dict[str, Any]] = {}
         for flat in self._flats:
-            steps = flat.native.steps()
             for slot, name in enumerate(flat.native.slots()):
                 whole = torch.zeros_like(flat.memory)
                 flat.native.slot(slot, whole, self._group._native)
@@ -138,7 +139,7 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
                     continue
                 for parameter, view in zip(flat.parameters, flat.views_of(whole), strict=True):
                     state.setdefault(places[id(parameter)], {})[name] = view
-            for parameter in flat.parameters:
+            for parameter, steps in zip(flat.parameters, flat.native.steps(), strict=True):
                 state.setdefault(places[id(parameter)], {})["step"] = steps
         return {"state": state, "param_groups": super().state_dict()["param_groups"]}
 
@@ -148,7 +149,7 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
         if state:
             places = {id(p): place for place, p in enumerate(self._parameters)}
             for flat in self._flats:
-                flat.load([state[places[id(p)]] for p in flat.parameters])
+                flat.load([state.get(places[id(p)], {}) for p in flat.parameters])
         (saved,) = state_dict["param_groups"]
         self.param_groups[0].update({name: value for name, value in saved.items() if name != "params"})
 
@@ -259,8 +260,11 @@ class _Flat:
                 parameter.copy_(view)
 
     def load(self, saved: list[dict[str, Any]]) -> None:
-        """Go on with what was remembered of each parameter."""
-        own, found = self.native.slots(), [name for name in saved[0] if name != "step"]
+        """Go on with what was remembered of each parameter; torch remembers nothing of those never used."""
+        if not any(saved):
+            return
+        own = self.native.slots()
+        found = dict.fromkeys(name for each in saved for name in each if name != "step")
         if set(own) != set(found):
             raise ValueError(
                 f"the saved optimizer remembers {', '.join(found) or 'nothing'}, this one "
@@ -270,9 +274,11 @@ class _Flat:
         for name in own:
             whole = torch.zeros_like(self.memory)
             for each, view in zip(saved, self.views_of(whole), strict=True):
-                view.copy_(each[name])
+                if name in each:
+                    view.copy_(each[name])
             slots.append((name, whole))
-        self.native.set_state(max(int(each.get("step", 1)) for each in saved), slots)
+        # Where torch does not count, it only matters whether there was one.
+        self.native.set_state([int(each.get("step", bool(each))) for each in saved], slots)
 
 
 def held(model: Any) -> dict[str, Any]:

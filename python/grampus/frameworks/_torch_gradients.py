@@ -8,6 +8,7 @@ then `finish`.
 from __future__ import annotations
 
 import math
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -273,8 +274,6 @@ class _SparseGradients:
         return packed(grad._indices()), packed(grad._values()), dense
 
     def finish(self) -> None:
-        import pickle
-
         # Peers of the group have proved the key of the job.
         told = self._group._native.gather_bytes(pickle.dumps(self._parts))
         parts = dict(sorted(item for part in told for item in pickle.loads(part).items()))
@@ -432,6 +431,8 @@ class LaneBuffers:
         self._changing: list[str] = []
         self._steps = 0
         self._news: list[str] = []
+        # Those that lane 0 has made in a step, or of another shape: caches, mostly, which then stay.
+        self._made: dict[str, Tensor] = {}
         self._committed: dict[str, Tensor] = {}
         self._versions: dict[str, tuple[int, int]] = {}
         self._of_lane_0: dict[str, Tensor] = {}
@@ -446,7 +447,12 @@ class LaneBuffers:
 
     def _commit(self, buffers: dict[str, Tensor]) -> None:
         self._versions = {name: _version(buffer) for name, buffer in buffers.items()}
-        self._committed.update({name: buffers[name].detach().clone() for name in self._changing})
+        for name, buffer in buffers.items():
+            if name in self._changing or self._is_made(name, buffer):
+                self._committed[name] = buffer.detach().clone()
+
+    def _is_made(self, name: str, buffer: Tensor) -> bool:
+        return name not in self._committed or self._committed[name].shape != buffer.shape
 
     def _changed(self, buffers: dict[str, Tensor]) -> list[str]:
         """Those that are not as they were, besides those that always change.
@@ -457,7 +463,8 @@ class LaneBuffers:
         return [
             name
             for name, buffer in buffers.items()
-            if name not in self._changing
+            if name in self._committed
+            and name not in self._changing
             and (
                 self._versions.get(name) != _version(buffer)
                 if buffer.numel() * buffer.element_size() > compared
@@ -481,15 +488,18 @@ class LaneBuffers:
         _put({name: self._committed[name] for name in names}, buffers)
 
     def end(self, lane: int) -> float:
-        """Whether lane 0 has changed some: 1, or 2 where there are others among them than ever before."""
+        """Whether lane 0 has changed some: 1, or 2 where it has made some, or changed others than before."""
         if not self._has_any or lane != 0:
             return 0.0
         buffers = self._buffers()
-        self._news = self._changed(buffers)
+        self._made = {
+            name: buffer.detach().clone() for name, buffer in buffers.items() if self._is_made(name, buffer)
+        }
+        self._news = [name for name in self._changed(buffers) if name not in self._made]
         if self._others:
             names = [*self._changing, *self._news]
             self._of_lane_0 = {name: buffers[name].detach().clone() for name in names}
-        return 2.0 if self._news else float(bool(self._changing))
+        return 2.0 if self._news or self._made else float(bool(self._changing))
 
     def finish(self, said: float) -> None:
         """Take those of lane 0."""
@@ -500,11 +510,17 @@ class LaneBuffers:
             self._undo()
         buffers = self._buffers()
         if said == 2.0:
-            told = self._lanes.group._native.gather_bytes("\0".join(self._news).encode())[0].decode()
-            self._changing += told.split("\0")
+            made = {name: packed(value) for name, value in self._made.items()}
+            # Peers of the group have proved the key of the job.
+            news, made = pickle.loads(
+                self._lanes.group._native.gather_bytes(pickle.dumps((self._news, made)))[0]
+            )
+            self._changing += news
+            # A worker whose lanes had no rows may be without some, and makes them later.
+            _put({name: unpacked(value) for name, value in made.items() if name in buffers}, buffers)
         if said and self._others and self._lanes.mine[0] == 0:
             _put(self._of_lane_0, buffers)
-        if said and self._lanes.group.size > 1:
+        if said and self._changing and self._lanes.group.size > 1:
             self._spread([buffers[name] for name in self._changing])
         self._commit(buffers)
         self._steps += 1
@@ -555,4 +571,7 @@ def _version(buffer: Tensor) -> tuple[int, int]:
 def _put(values: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
     with torch.no_grad():
         for name, value in values.items():
-            buffers[name].copy_(value)
+            if buffers[name].shape == value.shape:
+                buffers[name].copy_(value)
+            else:
+                buffers[name].data = value.clone().to(buffers[name].device)

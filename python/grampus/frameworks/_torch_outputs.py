@@ -95,8 +95,9 @@ def check_rows(output: Any, rows: int) -> None:
 
 def judged(output: Any) -> Any:
     """What metrics see: the output itself, or the logits of a model that says more."""
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
-    return logits.detach() if isinstance(logits, torch.Tensor) else logits
+    output = plain(output)
+    seen = output.get("logits", output) if isinstance(output, Mapping) else getattr(output, "logits", output)
+    return seen.detach() if isinstance(seen, torch.Tensor) else seen
 
 
 def clip(parameters: Iterable[Any], clipping: Clipping) -> None:

@@ -66,26 +66,17 @@ class TorchSchedule:
             )
         return record[self._monitor]
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that it needs to go on."""
-        state: dict[str, Any] = self.scheduler.state_dict()
-        return state
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.scheduler.load_state_dict(state)
-
 
 class OwnSchedule:
     """A schedule of `gp.optim`, which counts steps and epochs by itself."""
 
     def __init__(self, schedule: Schedule, optimizer: Any) -> None:
         """Each group of parameters begins with its own rate."""
-        self._rates = _native.Rates(json.dumps(schedule.description()))
         self._described = json.dumps(schedule.description())
+        self._rates = _native.Rates(self._described)
         # What users see of it.
         self.scheduler = self
-        self._groups = optimizer
+        self._optimizer = optimizer
         self._bases = [float(group["lr"]) for group in optimizer.param_groups]
         self._steps = self._epochs = 0
         self._set()
@@ -106,7 +97,7 @@ class OwnSchedule:
         raise ValueError("a schedule of gp.optim counts steps by itself: leave its step to it")
 
     def _set(self) -> None:
-        for group, base in zip(self._groups.param_groups, self._bases, strict=True):
+        for group, base in zip(self._optimizer.param_groups, self._bases, strict=True):
             group["lr"] = self._rates.at(base, self._steps, self._epochs)
 
     def state_dict(self) -> dict[str, Any]:
@@ -120,8 +111,6 @@ class OwnSchedule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        if state.keys() != self.state_dict().keys():
-            raise ValueError("the saved scheduler is none of gp.optim: build it as the saved one was")
         self._steps, self._epochs, self._bases = state["steps"], state["epochs"], state["bases"]
         self._rates = _native.Rates(self._described, state["plateau"])
         self._set()

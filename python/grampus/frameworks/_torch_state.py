@@ -93,7 +93,7 @@ def load(model: Any, state: dict[str, Any]) -> None:
     schedulers = [plain["scheduler"], *plain.get("other_schedulers", [])]
     for scheduler, values in zip(model.schedulers, schedulers, strict=False):
         if values:
-            scheduler.load_state_dict(_with_tensors(values, apart))
+            _load_scheduler(scheduler, _with_tensors(values, apart))
     model.load_besides(_with_tensors(plain.get("besides", {}), apart))
 
 
@@ -107,6 +107,22 @@ def _load_optimizer(optimizer: Any, told: dict[str, Any], apart: dict[str, Tenso
             f"this one of {[len(group['params']) for group in mine]}: build it as the saved one was"
         )
     optimizer.load_state_dict({"state": kept, "param_groups": groups})
+    # Settings that only newer versions of torch have, it has filled in.
+    missing = optimizer.defaults.keys() - optimizer.param_groups[0].keys()
+    if missing:
+        raise ValueError(
+            f"the saved optimizer has no {', '.join(sorted(missing))}: build this one as the saved one was"
+        )
+
+
+def _load_scheduler(scheduler: Any, values: dict[str, Any]) -> None:
+    # Schedulers of torch take whatever comes, and go on as if nothing had.
+    if not values.keys() & scheduler.state_dict().keys():
+        raise ValueError(
+            f"the saved scheduler keeps {', '.join(values)}, of which a {type(scheduler).__name__} knows "
+            "nothing: build it as the saved one was"
+        )
+    scheduler.load_state_dict(values)
 
 
 def load_weights(module: Any, weights: dict[str, Tensor]) -> None:

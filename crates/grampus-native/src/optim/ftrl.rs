@@ -20,6 +20,8 @@ settings! {
         l1: f64 = 0.0,
         /// How much parameters cost by their square.
         l2: f64 = 0.0,
+        /// How much of each parameter, twice, is added to its gradient, though not to the sum of squares.
+        l2_shrinkage: f64 = 0.0,
     }
 }
 
@@ -33,7 +35,8 @@ impl Rule for Ftrl {
         }
         not_negative("initial_accumulator_value", self.initial_accumulator_value)?;
         not_negative("l1", self.l1)?;
-        not_negative("l2", self.l2)
+        not_negative("l2", self.l2)?;
+        not_negative("l2_shrinkage", self.l2_shrinkage)
     }
 
     fn slots(&self) -> Vec<(&'static str, f64)> {
@@ -70,13 +73,14 @@ impl Ftrl {
     fn follow<T: Real>(&self, part: Part<'_, T>, power: impl Fn(T) -> T) -> Result<(), NativeError> {
         let per_rate = T::of(1.0 / part.lr);
         let (l1, twice_l2) = (T::of(self.l1), T::of(2.0 * self.l2));
+        let twice_shrinkage = T::of(2.0 * self.l2_shrinkage);
         part.sweep2(
             #[inline(always)]
             move |p, g, sum, linear| {
                 let before = power(*sum);
                 *sum += g * g;
                 let after = power(*sum);
-                *linear += g - (after - before) * per_rate * *p;
+                *linear += g + twice_shrinkage * *p - (after - before) * per_rate * *p;
                 let moved = (l1 * linear.signum() - *linear) / (after * per_rate + twice_l2);
                 // So that what is no number stays none.
                 *p = if linear.abs() <= l1 { T::zero() } else { moved };

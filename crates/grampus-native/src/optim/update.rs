@@ -46,10 +46,12 @@ pub struct Step<'a> {
     pub clip: Clip,
     /// The trust ratio of each tensor, for [`update`] by an optimizer that asks for it (see [`prepare`]).
     pub trust: &'a [f64],
+    /// How many steps each tensor has missed, since it had no gradient; none, where this is empty.
+    pub missed: &'a [u64],
 }
 
 impl<'a> Step<'a> {
-    /// Without groups, clipping and trust ratios.
+    /// Without groups, clipping and trust ratios, of tensors that have missed nothing.
     pub fn new(lr: f64, tensors: &'a [Range<usize>]) -> Self {
         Self {
             lr,
@@ -57,7 +59,14 @@ impl<'a> Step<'a> {
             groups: &[],
             clip: Clip::NONE,
             trust: &[],
+            missed: &[],
         }
+    }
+
+    /// Which step of a tensor it is: with its first, an optimizer that corrects its means begins.
+    fn number<T: Real>(&self, tensor: usize, state: &State<T>) -> u64 {
+        let missed = self.missed.get(tensor).copied().unwrap_or(0);
+        state.steps().saturating_sub(missed).max(1)
     }
 }
 
@@ -141,7 +150,8 @@ pub fn prepare<T: Real>(
     let settings = check(optimizer, step, state, &range, parameters.len(), gradient.len())?;
     let mut prepared = Prepared::default();
     for piece in pieces(step.tensors, &range) {
-        let direction = Direction::new(lamb, settings[piece.tensor].weight_decay, state.steps());
+        let number = step.number(piece.tensor, state);
+        let direction = Direction::new(lamb, settings[piece.tensor].weight_decay, number);
         let clip = step.clip.rounded();
         direction.prepare(
             &piece,
@@ -174,8 +184,7 @@ pub fn update<T: Real>(
         if here.is_empty() {
             continue;
         }
-        let trust = step.trust.get(tensor).copied().unwrap_or(1.0);
-        optimizer.apply(part(step, setting, trust, state, here, parameters, gradient))?;
+        optimizer.apply(part(step, (tensor, setting), state, here, parameters, gradient))?;
     }
     Ok(())
 }
@@ -211,8 +220,7 @@ pub fn update_alone<T: Real>(
 
 fn part<'a, T: Real>(
     step: Step<'_>,
-    setting: Setting,
-    trust: f64,
+    (tensor, setting): (usize, Setting),
     state: &'a mut State<T>,
     place: Range<usize>,
     parameters: &'a mut [T],
@@ -221,8 +229,8 @@ fn part<'a, T: Real>(
     Part {
         lr: step.lr * setting.lr_factor,
         weight_decay: setting.weight_decay,
-        trust,
-        steps: state.steps(),
+        trust: step.trust.get(tensor).copied().unwrap_or(1.0),
+        steps: step.number(tensor, state),
         clip: step.clip,
         parameters: &mut parameters[place.clone()],
         gradient: &gradient[place.clone()],

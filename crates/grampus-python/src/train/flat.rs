@@ -78,9 +78,9 @@ impl FlatOptimizer {
         with!(self.get(), memory => memory.bytes())
     }
 
-    /// Steps that were done.
-    fn steps(&self) -> u64 {
-        with!(self.get(), memory => memory.state.steps())
+    /// Steps that each tensor has had.
+    fn steps(&self) -> Vec<u64> {
+        with!(self.get(), memory => memory.steps())
     }
 
     /// Names of what it remembers.
@@ -98,8 +98,13 @@ impl FlatOptimizer {
         })
     }
 
-    /// Goes on with what an optimizer remembered.
-    fn set_state(&self, py: Python<'_>, steps: u64, slots: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<()> {
+    /// Goes on with what an optimizer remembered, after so many steps of each tensor.
+    fn set_state(
+        &self,
+        py: Python<'_>,
+        steps: Vec<u64>,
+        slots: Vec<(String, Bound<'_, PyAny>)>,
+    ) -> PyResult<()> {
         let slots: PyResult<Vec<(String, Buffer)>> = slots
             .into_iter()
             .map(|(name, array)| Ok((name, Buffer::of(&array, Use::Read)?)))
@@ -110,7 +115,7 @@ impl FlatOptimizer {
             for (name, array) in &slots {
                 saved.push((name.as_str(), numbers(array).map_err(PyTypeError::new_err)?));
             }
-            memory.state.restore(steps, &saved).map_err(|error| wrong(py, &error))
+            memory.restore(&steps, &saved).map_err(|error| wrong(py, &error))
         })
     }
 

@@ -91,7 +91,8 @@ impl Places {
             .counts
             .iter()
             .map(|(place, count)| *count as f64 * self.of.gain(*place));
-        gains.sum::<f64>() / self.groups as f64
+        // The sum of no floats is minus zero.
+        (0.0 + gains.sum::<f64>()) / self.groups as f64
     }
 
     /// Whether these are whole groups with one positive each.

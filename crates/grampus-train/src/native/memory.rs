@@ -7,7 +7,7 @@ use grampus_native::optim::{Clip, Group as Tensors, Optimizer, State, Step, upda
 use grampus_native::{NativeError, Real};
 
 use super::learner::LearnError;
-use super::sharing::{Held, Next, Rule, Share, heal, spread, update_kept};
+use super::sharing::{Held, Next, Rule, Share, count_missed, heal, spread, update_kept};
 
 /// The sum of the gradients of a step.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub struct Memory<T> {
     /// Where tensors are among the parameters, the first first.
     pub tensors: Vec<Range<usize>>,
     pub(super) groups: Vec<Tensors>,
+    /// How many steps each tensor has missed, since it had no gradient.
+    missed: Vec<u64>,
     count: usize,
 }
 
@@ -42,6 +44,7 @@ impl<T: Real + Element> Memory<T> {
             state: State::new(&optimizer, count),
             optimizer,
             share: None,
+            missed: vec![0; tensors.len()],
             tensors,
             groups: Vec::new(),
             count,
@@ -81,10 +84,12 @@ impl<T: Real + Element> Memory<T> {
         let Some(share) = self.share else {
             return Ok(self.update_alone(parameters, sum, rate)?);
         };
+        let missed = count_missed(&self.tensors, sum.tensors, &mut self.missed);
         let rule = Rule {
             optimizer: &self.optimizer,
             groups: &self.groups,
             tensors: sum.tensors,
+            missed: &missed,
         };
         let both = (parameters, sum.numbers);
         update_kept(rule, &share, (rate, sum.clip), &mut self.state, both, group)
@@ -97,9 +102,11 @@ impl<T: Real + Element> Memory<T> {
         sum: Sum<'_, T>,
         rate: f64,
     ) -> Result<(), NativeError> {
+        let missed = count_missed(&self.tensors, sum.tensors, &mut self.missed);
         let step = Step {
             clip: sum.clip,
             groups: &self.groups,
+            missed: &missed,
             ..Step::new(rate, sum.tensors)
         };
         update_alone(&self.optimizer, step, &mut self.state, parameters, sum.numbers)
@@ -111,6 +118,24 @@ impl<T: Real + Element> Memory<T> {
             Some(share) => spread(share, parameters, group),
             None => Ok(()),
         }
+    }
+
+    /// How many steps each tensor has had.
+    pub fn steps(&self) -> Vec<u64> {
+        let all = self.state.steps();
+        self.missed.iter().map(|missed| all - missed).collect()
+    }
+
+    /// Goes on with what one of the same kind remembered after so many steps of each tensor: numbers by name, in order.
+    pub fn restore(&mut self, steps: &[u64], saved: &[(&str, &[T])]) -> Result<(), NativeError> {
+        if steps.len() != self.tensors.len() {
+            let reason = format!("steps of {} tensors came for {}", steps.len(), self.tensors.len());
+            return Err(NativeError::Input(reason));
+        }
+        let all = steps.iter().copied().max().unwrap_or(0);
+        self.state.restore(all, saved)?;
+        self.missed = steps.iter().map(|steps| all - steps).collect();
+        Ok(())
     }
 
     /// Names of what it remembers.
@@ -173,7 +198,8 @@ impl<T: Real + Element> Memory<T> {
                 .collect(),
             buffers: buffers.to_vec(),
         });
-        Some(Held::of(share, &self.state, parameters, buffers, next))
+        let state = (&self.state, &self.missed[..]);
+        Some(Held::of(share, state, parameters, buffers, next))
     }
 
     /// Takes what all workers that are left have, put together: parameters and memory. Gives what layers keep besides; says which part
@@ -183,6 +209,7 @@ impl<T: Real + Element> Memory<T> {
             optimizer: &self.optimizer,
             groups: &self.groups,
             tensors: &self.tensors,
+            missed: &[],
         };
         let healed = heal(rule, held)?;
         if healed.parameters.len() != parameters.len() {
@@ -193,6 +220,7 @@ impl<T: Real + Element> Memory<T> {
             numbers.copy_from_slice(slot);
         }
         self.state.set_steps(healed.steps);
+        self.missed = healed.missed;
         Ok(healed.buffers)
     }
 }

@@ -61,6 +61,21 @@ pub(super) struct Rule<'a> {
     pub optimizer: &'a Optimizer,
     pub groups: &'a [Tensors],
     pub tensors: &'a [Range<usize>],
+    /// Steps that each of these has missed.
+    pub missed: &'a [u64],
+}
+
+/// Counts a step that tensors miss that are not used in it; gives what those that are have missed before. Both are in order.
+pub(super) fn count_missed(tensors: &[Range<usize>], used: &[Range<usize>], missed: &mut [u64]) -> Vec<u64> {
+    let mut used = used.iter().peekable();
+    let mut before = Vec::with_capacity(used.len());
+    for (tensor, missed) in tensors.iter().zip(missed) {
+        match used.next_if(|next| *next == tensor) {
+            Some(_) => before.push(*missed),
+            None => *missed += 1,
+        }
+    }
+    before
 }
 
 impl<'a> Rule<'a> {
@@ -71,6 +86,7 @@ impl<'a> Rule<'a> {
             groups: self.groups,
             clip,
             trust,
+            missed: self.missed,
         }
     }
 }
@@ -145,6 +161,8 @@ pub struct Held<T> {
     share: Share,
     /// Steps that the optimizer has done with these parts.
     pub steps: u64,
+    /// How many of them each tensor has missed.
+    missed: Vec<u64>,
     parts: Vec<HeldPart<T>>,
     buffers: Vec<T>,
     /// What is needed to do one more: others may have done it.
@@ -175,6 +193,8 @@ pub(super) struct Next<T> {
 pub struct Healed<T> {
     /// Steps that the optimizer has done.
     pub steps: u64,
+    /// How many of them each tensor has missed.
+    pub missed: Vec<u64>,
     /// All parameters.
     pub parameters: Vec<T>,
     /// What the optimizer remembers, slot by slot.
@@ -186,7 +206,7 @@ pub struct Healed<T> {
 impl<T: Real + Element> Held<T> {
     pub(super) fn of(
         share: Share,
-        state: &State<T>,
+        (state, missed): (&State<T>, &[u64]),
         parameters: &[T],
         buffers: &[T],
         next: Option<Next<T>>,
@@ -205,6 +225,7 @@ impl<T: Real + Element> Held<T> {
         Self {
             share,
             steps: state.steps(),
+            missed: missed.to_vec(),
             parts: parts.collect(),
             buffers: buffers.to_vec(),
             next,
@@ -216,8 +237,10 @@ impl<T: Real + Element> Held<T> {
         let Some(next) = self.next.take() else {
             return Err("a worker is behind, and has not got the sum of the step".into());
         };
+        let missed = count_missed(rule.tensors, &next.tensors, &mut self.missed);
         let rule = Rule {
             tensors: &next.tensors,
+            missed: &missed,
             ..rule
         };
         let count = self.share.count;
@@ -280,6 +303,7 @@ pub(super) fn heal<T: Real + Element>(rule: Rule<'_>, mut held: Vec<Held<T>>) ->
     let share = first.share;
     let mut healed = Healed {
         steps,
+        missed: first.missed.clone(),
         parameters: vec![T::zero(); share.count],
         slots: vec![vec![T::zero(); share.count]; first.parts[0].slots.len()],
         buffers: first.buffers.clone(),
@@ -354,7 +378,7 @@ mod tests {
                 .collect(),
             buffers: vec![steps as f64 + 1.0],
         });
-        Held::of(share(me), &state, &parameters, &[steps as f64], next)
+        Held::of(share(me), (&state, &[0; 2]), &parameters, &[steps as f64], next)
     }
 
     fn healed(held: Vec<Held<f64>>) -> Result<Healed<f64>, String> {
@@ -364,6 +388,7 @@ mod tests {
             optimizer: &optimizer,
             groups: &[],
             tensors: &tensors,
+            missed: &[],
         };
         heal(rule, held)
     }
@@ -418,6 +443,40 @@ mod tests {
         let ((before, _), (after, _)) = (alone(5), alone(6));
         let place = TENSORS[1].start;
         assert_eq!(found.parameters, [&after[..place], &before[place..]].concat());
+        assert_eq!(found.missed, [0, 1]);
+    }
+
+    #[test]
+    fn a_tensor_that_comes_late_begins_as_if_all_did() {
+        let late = |me| {
+            let mut held = held(me, 5, true);
+            held.missed = vec![0, 5];
+            held.parts.iter_mut().for_each(|part| {
+                part.parameters = numbers(0)[share(me).range(part.owner)].to_vec();
+                part.slots
+                    .iter_mut()
+                    .for_each(|slot| slot.iter_mut().for_each(|number| *number = 0.0));
+            });
+            held
+        };
+        let ahead = Held {
+            parts: Vec::new(),
+            ..held(1, 6, false)
+        };
+        let found = healed(vec![late(0), late(2), ahead]).unwrap();
+        let (mut first, mut state) = (numbers(0), State::new(&adam(), COUNT));
+        let tensors = TENSORS;
+        update_alone(
+            &adam(),
+            Step::new(RATE, &tensors),
+            &mut state,
+            &mut first,
+            &numbers(6),
+        )
+        .unwrap();
+        let place = TENSORS[1].start;
+        assert_eq!(found.parameters[place..], first[place..]);
+        assert_ne!(found.parameters[..place], first[..place]);
     }
 
     #[test]

@@ -58,6 +58,7 @@ fn settings_that_cannot_be_are_refused() {
     );
     refused(Ftrl::new(0.1).l1(-0.1), "l1");
     refused(Ftrl::new(0.1).l2(-0.1), "l2");
+    refused(Ftrl::new(0.1).l2_shrinkage(-0.1), "l2_shrinkage");
     refused(Lamb::new(0.1).betas([0.9, 1.0]), "betas");
     refused(Lamb::new(0.1).weight_decay(-0.1), "weight_decay");
 }
