@@ -85,6 +85,20 @@ def test_a_run_that_failed_goes_on_from_its_last_checkpoint(whole):
     assert (estimator.digest(), measured(history)) == whole[:2]
 
 
+def test_patience_counts_the_epochs_before_the_cut():
+    """Of a loss that falls, where more is better, the first epoch is the best."""
+
+    def run(**options):
+        stopping = gp.callbacks.EarlyStopping("loss", patience=3, mode="max")
+        history = fit(classifier(), epochs=9, checkpoint="runs", callbacks=[stopping], **options)
+        return stopping.best_epoch, history.reason, len(history)
+
+    assert run(max_steps=8)[0] == 1
+    best, reason, epochs = run(resume=True)
+    assert (best, epochs) == (1, 4)
+    assert "not better than" in reason
+
+
 def test_a_run_is_cut_off_again_and_again(whole):
     for step in (2, 4, 5, 9):
         fit(classifier(workers=1 + step % 3), checkpoint="runs", max_steps=step, resume=True)

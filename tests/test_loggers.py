@@ -265,6 +265,7 @@ class Run:
 
     def __init__(self):
         self.epoch = 0
+        self.records = []
         self.reason = None
 
     def stop(self, reason):

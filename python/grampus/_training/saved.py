@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -146,6 +146,15 @@ def _entry(name: str, value: Any) -> tuple[list[int], str, Any]:
             f"tensor {name!r} is of {value.dtype}, which no checkpoint holds: use another type"
         )
     return list(value.shape), _TYPES[value.dtype], value.array
+
+
+def weights_in(path: str) -> dict[str, Packed]:
+    """Tensors of a .safetensors file.
+
+    A copy: whoever writes to such a file in place would change the mapped one, or end this process.
+    """
+    found = packed(_native.read_tensors(path))
+    return {name: replace(value, array=value.array.copy()) for name, value in found.items()}
 
 
 def packed(found: dict[str, tuple[list[int], str, Any]]) -> dict[str, Packed]:

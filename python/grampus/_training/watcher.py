@@ -39,6 +39,7 @@ class Run:
         self.step = 0
         self.loss: float | None = None
         self.record: dict[str, float] | None = None
+        self.records: list[dict[str, Any]] = []
         self.reason: str | None = None
         self.logged: dict[str, float] = {}
         # What the driver has not been told yet.
@@ -96,6 +97,7 @@ class Watcher:
         self.callbacks = job.callbacks
         self.records: list[dict[str, Any]] = [] if job.saved is None else list(job.saved["records"])
         self._run = Run(model, job.spec.config)
+        self._run.records = self.records
         at_steps = ("on_step_begin", "on_step_end")
         self._asks_at_steps = any(_overrides(each, hook) for each in self.callbacks for hook in at_steps)
         self._begins_steps = self._leads and any(_overrides(c, "on_step_begin") for c in self.callbacks)

@@ -16,6 +16,8 @@ class Run(Protocol):
     loss: float | None
     #: The epoch's record in `on_epoch_end`, as `History` keeps it; `None` elsewhere.
     record: dict[str, Any] | None
+    #: Those of the epochs before, also of the part of a run that is resumed.
+    records: list[dict[str, Any]]
     #: The model, to read.
     model: Any
     #: Its optimizer, to read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from grampus._figures import best_of, better_way, count, figure, measures
 from grampus.callbacks._checks import at_least
@@ -42,19 +43,26 @@ class EarlyStopping(Callback):
         self.min_delta = min_delta
         self.mode = better_way(monitor) if mode == "auto" else mode
         self.start = start
-        self.on_run_begin()
-
-    def on_run_begin(self, run: Run | None = None) -> None:  # noqa: ARG002
-        """Forget an earlier run."""
         self.best: float | None = None
         self.best_epoch: int | None = None
         self._seen: list[tuple[int, float]] = []
 
+    def on_run_begin(self, run: Run) -> None:
+        """Forget an earlier run, and look at what is known of one that is resumed."""
+        self.best = self.best_epoch = None
+        self._seen = []
+        for record in run.records:
+            self._look(record)
+
+    def _look(self, record: dict[str, Any]) -> None:
+        if record["epoch"] > self.start and self.monitor in record:
+            self._seen.append((record["epoch"], float(record[self.monitor])))
+            self.best_epoch, self.best = best_of(self._seen, self.min_delta, self.mode)
+
     def on_epoch_end(self, run: Run) -> None:
         """Look at the record."""
         record = run.record or {}
-        epoch = record.get("epoch", run.epoch)
-        if epoch <= self.start:
+        if record["epoch"] <= self.start:
             return
         if self.monitor not in record:
             # Some runs validate only every few epochs; one that never measures the name is a mistake.
@@ -64,8 +72,7 @@ class EarlyStopping(Callback):
             raise ValueError(
                 f"EarlyStopping watches {self.monitor!r}, which is not measured; there are: {names}"
             )
-        self._seen.append((epoch, float(record[self.monitor])))
-        self.best_epoch, self.best = best_of(self._seen, self.min_delta, self.mode)
+        self._look(record)
         reason = early_end(self.monitor, self._seen, self.patience, self.min_delta, self.mode)
         if reason is not None:
             run.stop(reason)

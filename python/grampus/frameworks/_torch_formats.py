@@ -12,7 +12,6 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,7 @@ import torch
 
 from grampus import _native
 from grampus._training import trees
-from grampus._training.saved import Packed, tensors
-from grampus._training.saved import packed as loaded
+from grampus._training.saved import Packed, tensors, weights_in
 from grampus.errors import CheckpointError
 from grampus.frameworks import _torch_state
 from grampus.frameworks._torch_data import tensor
@@ -245,13 +243,7 @@ def _read(path: str) -> dict[str, Any]:
     folder = Path(path)
     if folder.is_dir():
         return _parts_of(folder)
-    return _safetensors(path) if path.endswith(".safetensors") else _torch_file(path)
-
-
-def _safetensors(path: str) -> dict[str, Any]:
-    """A copy: whoever writes to such a file in place would change the mapped one, or end this process."""
-    found = loaded(_native.read_tensors(path))
-    return {name: replace(value, array=value.array.copy()) for name, value in found.items()}
+    return weights_in(path) if path.endswith(".safetensors") else _torch_file(path)
 
 
 def _chosen(
@@ -326,7 +318,7 @@ def _tied(own: Mapping[str, Any]) -> list[list[str]]:
 def _parts_of(folder: Path) -> dict[str, Packed]:
     """The weights of a Hugging Face folder."""
     if (folder / _WHOLE).is_file():
-        return _safetensors(str(folder / _WHOLE))
+        return weights_in(str(folder / _WHOLE))
     try:
         places: dict[str, str] = json.loads((folder / _INDEX).read_text())["weight_map"]
         files = {str(file) for file in places.values()}
@@ -336,7 +328,7 @@ def _parts_of(folder: Path) -> dict[str, Packed]:
     for file in sorted(files):
         if Path(file).name != file or not (folder / file).is_file():
             raise CheckpointError(f"{folder} lacks {file!r}, which {_INDEX} names: copy the whole folder")
-        parts[file] = _safetensors(str(folder / file))
+        parts[file] = weights_in(str(folder / file))
     for name, file in places.items():
         if name not in parts[file]:
             raise CheckpointError(f"{folder / file} lacks {name!r}, which {_INDEX} says is there")

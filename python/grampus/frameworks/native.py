@@ -19,8 +19,7 @@ from grampus._training.means import Means
 from grampus._training.metering import Tally
 from grampus._training.model import LoopModel
 from grampus._training.repeated import Repeated
-from grampus._training.saved import Packed, tensors
-from grampus._training.saved import packed as loaded
+from grampus._training.saved import Packed, tensors, weights_in
 from grampus.frameworks import _native_data
 from grampus.nn.graph import MODEL, Described
 from grampus.shards import batches, feeding
@@ -429,7 +428,7 @@ def weights_of(path: str, make: Callable[[], Network]) -> dict[str, Any]:  # noq
     """A file of weights; reading it runs no code."""
     if not path.endswith(".safetensors"):
         raise ValueError(f"{path}: a native model reads .safetensors: save PyTorch's state_dict as such")
-    return {"model": loaded(_native.read_tensors(path))}
+    return {"model": weights_in(path)}
 
 
 def feed(
