@@ -23,7 +23,7 @@ from grampus.errors import CollectiveError
 from grampus.frameworks import _torch_making, _torch_outputs, _torch_state
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
-from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present
+from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, step_of
 from grampus.frameworks.torch import Model
 from grampus.operators import Timers, TrainingOperator, overrides, rows_of
 
@@ -416,9 +416,11 @@ class Operated(Model):
         """The operator wants schedulers to move: they do so alike on all workers."""
         metric = None if metric is None else as_number(metric)
         if self._in_batch and self.owns_epoch:
-            words = meet(self.lanes.group, Word(MOVE, moves=(metric,)))
-            self._torn = True
-            self._schedule(merged(word.moves for word in words if word.does == MOVE))
+            moved = False
+            while not moved:
+                words = meet(self.lanes.group, Word(MOVE, moves=(metric,)))
+                moved = step_of(words) is None
+                self._join(words)
         else:
             self._moves.setdefault(self._lane if self._in_batch else -1, []).append(metric)
 
@@ -432,24 +434,27 @@ class Operated(Model):
             return self._step_of_all_lanes(word)
         while True:
             words = meet(self.lanes.group, word)
-            busy = next((each for each in words if each.does != END), None)
-            if busy is None:
-                self._buffers.finish(words[0].says)  # type: ignore[union-attr]
-                # Code of the user may change weights beside steps, and was not called where no rows are.
-                if self.owns_epoch or not all(each.rows for each in words):
-                    _torch_state.spread(self.module, self.lanes.group)
-                return words
-            index = busy.optimizer
-            if busy.does == "search":
-                self._search(index, None, words)
+            if any(each.does != END for each in words):
+                self._join(words)
                 continue
-            if busy.does == MOVE:
-                self._torn = True
-                self._schedule(merged(each.moves for each in words if each.does == MOVE))
-                continue
-            nothing: list[Tensor | None] = [None] * len(self._parameters[index])
-            self._sum(index, {self.lanes.mine[0]: nothing}, [each.has for each in words])
-            self._take_step(index)
+            self._buffers.finish(words[0].says)  # type: ignore[union-attr]
+            # Code of the user may change weights beside steps, and was not called where no rows are.
+            if self.owns_epoch or not all(each.rows for each in words):
+                _torch_state.spread(self.module, self.lanes.group)
+            return words
+
+    def _join(self, words: list[Word]) -> None:
+        """Do with the others what some of them do: a step, with no gradients of one's own, or a move."""
+        taken = step_of(words)
+        if taken is None:
+            self._torn = True
+            self._schedule(merged(each.moves for each in words if each.does == MOVE))
+        elif taken.does == "search":
+            self._search(taken.optimizer, None, words)
+        else:
+            nothing: list[Tensor | None] = [None] * len(self._parameters[taken.optimizer])
+            self._sum(taken.optimizer, {self.lanes.mine[0]: nothing}, [each.has for each in words])
+            self._take_step(taken.optimizer)
 
     def _step_of_all_lanes(self, word: Word) -> list[Word]:
         """The one step for which lanes have waited; the only optimizer is the first."""
