@@ -5,6 +5,7 @@ from __future__ import annotations
 import lightning
 import pytest
 import torch
+import torchmetrics
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from small_models import rows
 from torch import nn
@@ -159,6 +160,61 @@ def test_modules_ask_for_what_a_trainer_has():
     assert own.predict(torch.zeros(9, 4), batch_size=4).tolist() == [0] * 4 + [1] * 4 + [2]
     with pytest.raises(AttributeError, match="asks its trainer for 'estimated_stepping_batches'"):
         estimator(AsksForMore, workers=1).fit(loader(), batch_size=None)
+
+
+class Measured(Lit):
+    """Logs objects that count by themselves, and other numbers than means."""
+
+    def __init__(self):
+        super().__init__()
+        self.train_right = torchmetrics.Accuracy(task="multiclass", num_classes=3)
+        self.val_right = torchmetrics.MetricCollection({"val_right": self.train_right.clone()})
+
+    def training_step(self, batch, batch_idx):
+        output = self(batch[0])
+        self.train_right(output, batch[1])
+        self.log("right", (output.argmax(1) == batch[1]).float().mean())
+        self.log("train_right", self.train_right, on_step=False, on_epoch=True)
+        self.log("last", batch_idx, reduce_fx="max")
+        self.log_dict({"first": batch_idx, "below": -batch_idx}, reduce_fx=torch.min)
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        super().validation_step(batch, batch_idx)
+        self.val_right.update(self(batch[0]), batch[1])
+        self.log_dict(self.val_right)
+        self.log("val_rows", len(batch[0]), reduce_fx="sum")
+
+    def on_train_epoch_end(self):
+        self.log("steps_done", self.global_step)
+
+
+class LogsAtTheEnd(Measured):
+    def on_train_epoch_end(self):
+        self.log("train_right", self.train_right)
+
+
+class Median(Lit):
+    def training_step(self, batch, batch_idx):
+        self.log("median", batch_idx, reduce_fx=torch.median)
+        return super().training_step(batch, batch_idx)
+
+
+def test_metrics_of_torchmetrics_count_over_all_workers():
+    for workers, lanes in ((2, 2), (2, 4), (1, 1)):
+        own = estimator(Measured, workers=workers, lanes=lanes)
+        history = own.fit(loader(), epochs=3, batch_size=None, validation_data=pairs())
+        assert history["val_right"] == pytest.approx(history["val_acc"])
+        assert history["val_rows"] == [100.0] * 3
+        assert (history["first"], history["last"], history["below"]) == ([0.0] * 3, [3.0] * 3, [-3.0] * 3)
+        assert history["steps_done"] == [4.0, 8.0, 12.0]
+        # Of each epoch for itself.
+        assert history["train_right"] == pytest.approx(history["right"])
+        assert own.evaluate(pairs())["val_right"] == history[-1]["val_right"]
+    with pytest.raises(TypeError, match=r"logged a MulticlassAccuracy as 'train_right': log numbers there"):
+        estimator(LogsAtTheEnd, workers=2).fit(loader(), batch_size=None)
+    with pytest.raises(ValueError, match=r"self.log knows 'mean', 'max', 'min' and 'sum'"):
+        estimator(Median, workers=1).fit(loader(), batch_size=None)
 
 
 class ByHand(Lit):

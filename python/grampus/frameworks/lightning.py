@@ -12,6 +12,7 @@ from grampus._training import creator
 from grampus._training.means import Means, as_number
 from grampus.frameworks import _torch_devices, _torch_making, _torch_outputs, _torch_schedules
 from grampus.frameworks import torch as plain
+from grampus.metrics import is_torchmetrics
 
 if TYPE_CHECKING:
     from grampus._training.feed import Batch
@@ -80,18 +81,32 @@ class Model(plain.Model):
         """Hear what steps log."""
         self.trainer = _Trainer(self.lanes)
         self._logged: dict[str, Any] = {}
+        # What is logged with another reduce_fx than a mean, by its name and whether the module trains.
+        self._reduced: dict[tuple[str, bool], Any] = {}
         self.judgement = Means()
         self._batch = 0
         module._trainer = self.trainer
         module.log = self._log
         module.print = print if self.trainer.is_global_zero else lambda *_, **__: None
-        module.log_dict = lambda values, *_, **__: self._logged.update(values)
+        module.log_dict = self._log_all
 
-    def _log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
+    def _log(self, name: str, value: Any, *_: Any, reduce_fx: Any = "mean", **__: Any) -> None:
+        how = getattr(reduce_fx, "__name__", reduce_fx)
+        if how != "mean" and not is_torchmetrics(value):
+            place = name, self.trainer.training
+            if place not in self._reduced:
+                self._reduced[place] = _reducing(how).to(self.device)
+            self._reduced[place].update(value)
+            value = self._reduced[place]
         self._logged[name] = value
+
+    def _log_all(self, values: Mapping[str, Any], *_: Any, **options: Any) -> None:
+        for name, value in values.items():
+            self._log(name, value, **options)
 
     def epoch_begins(self, epoch: int = 0, batch: int = 0) -> None:
         """Get ready to train."""
+        self.own.reset()
         super().epoch_begins(epoch, batch)
         self.trainer.max_epochs = self.info.get("num_epochs")
         self.trainer.current_epoch, self.trainer.global_step = epoch, self.step
@@ -101,11 +116,18 @@ class Model(plain.Model):
     def epoch_ends(self, record: dict[str, float]) -> None:
         """Tell the module, and move the schedulers on."""
         self._logged = {}
+        self.trainer.global_step = self.step
         self.module.on_train_epoch_end()
         super().epoch_ends(record)
         # After the schedulers, which must see the same on all workers.
-        numbers = {name: as_number(value) for name, value in self._logged.items()}
-        record.update({name: number for name, number in numbers.items() if number is not None})
+        for name, value in self._logged.items():
+            number = as_number(value)
+            if number is None:
+                raise TypeError(
+                    f"on_train_epoch_end logged a {type(value).__name__} as {name!r}: log numbers there, and "
+                    "metrics of torchmetrics in training_step"
+                )
+            record[name] = number
 
     def warn(self, saved: bool) -> None:
         """Name what the module has written for a Trainer, and nobody calls."""
@@ -151,6 +173,7 @@ class Model(plain.Model):
     def judge_all(self, batches: Any) -> bool:
         """The module judges batch by batch."""
         del batches
+        self.judgement.reset()
         self.judgement = Means()
         return False
 
@@ -160,6 +183,7 @@ class Model(plain.Model):
         self._seed_answer(lane, part)
         self._logged = {}
         self.trainer.training, self.trainer.validating = False, True
+        self.trainer.global_step = self.step
         try:
             with torch.no_grad(), self._timed("eval_fwd"), self._casting():
                 said = self.module.validation_step(self._here(part.values), self.place)
@@ -181,6 +205,20 @@ class Model(plain.Model):
 def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> Model:
     """What the loop asks."""
     return Model(spec, lanes, state, training)
+
+
+def _reducing(how: str) -> Any:
+    """What Lightning has for another `reduce_fx` than a mean."""
+    import torchmetrics
+
+    kinds = {
+        "max": torchmetrics.MaxMetric,
+        "min": torchmetrics.MinMetric,
+        "sum": torchmetrics.SumMetric,
+    }
+    if how not in kinds:
+        raise ValueError(f"self.log knows 'mean', 'max', 'min' and 'sum' as reduce_fx, and not {how!r}")
+    return kinds[how]()
 
 
 def _check(module: Any) -> None:
