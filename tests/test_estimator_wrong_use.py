@@ -224,8 +224,11 @@ class HasHole(Rows):
 
 
 def test_a_loss_that_is_no_number_is_warned_of():
-    with pytest.warns(RuntimeWarning, match="the loss is nan at epoch 1, step 2, lane 0: rows 8, 9, 10, 11"):
+    words = "the loss is nan at epoch 1, step 2, lane 0: rows 8, 9, 10, 11"
+    with pytest.warns(RuntimeWarning, match=words) as told:
         estimator().fit(DataLoader(HasHole(16), batch_size=8))
+    # Where the user has called it.
+    assert {warning.filename for warning in told} == {__file__}
 
 
 def test_a_loss_that_stays_no_number_is_warned_of_once_an_epoch():

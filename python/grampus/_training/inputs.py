@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from grampus import frames
 from grampus._training import recovery
 from grampus._training.job import Data
 from grampus._training.options import DEFAULT_BATCH_SIZE, check_size
+from grampus._warning import warn
 from grampus.shards import feeding
 from grampus.shards.batches import Packed, Rows, wanted
 
@@ -78,7 +78,7 @@ class Inputs:
             read = wanted(*self._columns)
             found, doubt = supply.of_frame(frame, read, site, tasks, self._order_by, skip)
             if doubt is not None:
-                warnings.warn(doubt, RuntimeWarning, stacklevel=5)
+                warn(doubt)
             return found
         if site is None:
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -11,6 +10,7 @@ from grampus._figures import count
 from grampus._training.kept import NothingKept
 from grampus._training.leaving import Yielded, stopping
 from grampus._training.options import check_most
+from grampus._warning import warn
 from grampus.errors import FeedLost, GrampusError, PeerLost, WorkerDied
 
 if TYPE_CHECKING:
@@ -145,13 +145,18 @@ def train(
                     saved = beginning
                 if saved is None:
                     first = losses.lost[-1] if losses.lost else error
-                    raise _noted(first, f"{error}, and it was not saved: pass checkpoint=") from None
+                    raise _noted(first, f"{error}, and it was not saved{_advice(job)}") from None
                 if saved.resumed_from is not None:
-                    text = f"the run goes on from the checkpoint {saved.resumed_from}: {error}"
-                    warnings.warn(text, RuntimeWarning, stacklevel=2)
+                    warn(f"the run goes on from the checkpoint {saved.resumed_from}: {error}")
                 job = saved
                 continue
             job = replace(job, losses=job.losses + 1)
+
+
+def _advice(job: Fit) -> str:
+    if job.saving is None:
+        return ": pass checkpoint="
+    return " yet: save more often, as with gp.Checkpoint(…, every=gp.triggers.EverySteps(100))"
 
 
 def repeated(call: Callable[[], Answer], heal: Callable[[], None] = lambda: None) -> Answer:

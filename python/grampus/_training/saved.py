@@ -7,12 +7,12 @@ import contextlib
 import json
 import math
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grampus import _native, _report
+from grampus._warning import warn
 from grampus.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def sought(resume: bool | str, saving: Saving | None, model_dir: Any) -> Saved |
         raise ValueError("resume=True needs a place to look for checkpoints: pass checkpoint= or model_dir=")
     found, reasons = latest(located(os.fspath(place)))
     for reason in reasons:
-        warnings.warn(f"a newer checkpoint was passed over: {reason}", stacklevel=4)
+        warn(f"a newer checkpoint was passed over: {reason}", UserWarning)
     return found
 
 

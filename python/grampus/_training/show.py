@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from grampus._logger import Listeners
+from grampus._warning import warn
 from grampus.callbacks import Progress, TensorBoard
 from grampus.errors import Preempted
 
@@ -25,7 +25,7 @@ def hear(rank: int, body: bytes) -> None:  # noqa: ARG001 - reports come with it
 
 def _warn(event: dict[str, Any]) -> None:
     if event["kind"] == "note":
-        warnings.warn(event["text"], RuntimeWarning, stacklevel=3)
+        warn(event["text"])
 
 
 class Show:

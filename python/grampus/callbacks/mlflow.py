@@ -6,10 +6,10 @@ import importlib.util
 import io
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from grampus._warning import warn
 from grampus.callbacks._checks import installed
 from grampus.callbacks.tracker import Point, Tracker
 
@@ -81,7 +81,7 @@ class MLflow(Tracker):
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-            warnings.warn(f"MLflow does not know the run {known}: it goes on as another", stacklevel=2)
+            warn(f"MLflow does not know the run {known}: it goes on as another", UserWarning)
             return None
         self._client.update_run(known, status="RUNNING")
         return run

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grampus._warning import warn
 from grampus.columns import ColumnStep
 from grampus.errors import DataError
 from grampus.shards import rows
@@ -112,7 +112,7 @@ def shared_rows(shards: Shards, feature_cols: Columns | None, label_cols: Column
     if key not in shards._packed:
         shards._packed[key] = packed = found.pack()
         if packed.bad:
-            warnings.warn(left_out([why for _, why in packed.bad]), RuntimeWarning, stacklevel=5)
+            warn(left_out([why for _, why in packed.bad]))
     return shards._packed[key]
 
 
