@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
+from operator_models import gan
 from safetensors.numpy import load_file
 from small_models import Net, adam, classifier, rows
 from torch import nn
@@ -387,6 +388,13 @@ def test_onnx_files_of_several_inputs():
 
 
 def test_wrong_formats_are_named(trained):
+    Path("model.h5").touch()
+    with pytest.raises(ValueError, match=r"model.h5 cannot be loaded: files of weights end in \.safetensors"):
+        trained.load("model.h5")
+    Path("model.h5").unlink()
+    several = gan()
+    with pytest.raises(ValueError, match=r"an ONNX file holds one model, and there are 2"):
+        several.save("model.onnx", example=torch.zeros(1, 1))
     with pytest.raises(ValueError, match="format must be one of None, 'dcp', 'pretrained', it is 'h5'"):
         trained.save("folder", format="h5")
     with pytest.raises(ValueError, match="is an address: save to a disk"):

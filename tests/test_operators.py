@@ -141,12 +141,17 @@ def test_a_gan_whose_worker_is_killed_between_its_steps(tmp_path, saved):
     calm = gan(workers=2)
     calm.fit({"x": data()["x"]}, epochs=3, batch_size=32)
     own = gan(workers=2, config={"deadly": str(tmp_path / "died")})
-    checkpoint = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(3)) if saved else None
     if not saved:
         with pytest.raises(gp.WorkerDied) as raised:
             own.fit({"x": data()["x"]}, epochs=3, batch_size=32)
         assert "pass checkpoint=" in "".join(raised.value.__notes__)
+        (tmp_path / "died").unlink()
+        seldom = gp.Checkpoint(tmp_path / "seldom", every=gp.triggers.EverySteps(1000))
+        with pytest.raises(gp.WorkerDied) as raised:
+            own.fit({"x": data()["x"]}, epochs=3, batch_size=32, checkpoint=seldom)
+        assert "was not saved yet: save more often" in "".join(raised.value.__notes__)
         return
+    checkpoint = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(3))
     own.fit({"x": data()["x"]}, epochs=3, batch_size=32, checkpoint=checkpoint)
     assert (tmp_path / "died").exists()
     assert own.digest() == calm.digest()
@@ -315,10 +320,12 @@ class Manual(Steps):
         return found
 
 
-def test_schedulers_that_wait_to_be_asked():
+def test_schedulers_that_wait_to_be_asked(capfd):
     own = estimator(None, workers=2, scheduler=halving, scheduler_step_freq="manual")
     assert own.fit(data(), epochs=2, batch_size=32)["learning_rate"] == [0.01] * 2
     own.update_schedulers()
+    # Torch has seen no step of this very optimizer, and would say that the order is wrong.
+    assert "lr_scheduler.step()" not in capfd.readouterr().err
     assert own.fit(data(), epochs=1, batch_size=32)["learning_rate"] == [0.005]
     by_operator = estimator(Manual, workers=2, scheduler=halving, scheduler_step_freq="manual")
     assert by_operator.fit(data(), epochs=2, batch_size=32)["learning_rate"] == [0.005, 0.0025]
@@ -368,6 +375,16 @@ class Nothing(gp.TrainingOperator):
         return None
 
 
+class WrongJudge(Steps):
+    def validate_batch(self, batch, batch_info):
+        return [1.0]
+
+
+class WrongState(Steps):
+    def state_dict(self):
+        return {"function": self.setup}
+
+
 class Broken(Steps):
     def train_batch(self, batch, batch_info):
         raise KeyError("the user's own")
@@ -376,6 +393,10 @@ class Broken(Steps):
 def test_wrong_use_is_named():
     with pytest.raises(TypeError, match=r"train_batch of the operator returned a NoneType: return a dict"):
         estimator(Nothing, workers=2).fit(data(), batch_size=32)
+    with pytest.raises(TypeError, match=r"validate_batch of the operator returned a list: .*'val_loss'"):
+        estimator(WrongJudge, workers=2).evaluate(data())
+    with pytest.raises(TypeError, match=r"^operator\.function is a method, .* schedulers and operators"):
+        estimator(WrongState, workers=1).fit(data(), batch_size=32)
     with pytest.raises(KeyError, match="the user's own") as raised:
         estimator(Broken, workers=2).fit(data(), batch_size=32)
     assert "at step 1 of the run" in "".join(raised.value.__notes__)
@@ -431,8 +452,12 @@ def test_settings_of_precision_and_device():
     with pytest.raises(ValueError, match=r"precision must be 'bf16', 'fp16' or None, it is 'double'"):
         estimator(None, precision="double")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match=r"device='cuda' was asked for, and this worker sees no GPU"):
-            estimator(None, workers=1, device="cuda").fit(data())
+        for device in ("cuda", "cuda:0", torch.device("cuda")):
+            with pytest.raises(ValueError, match=r"'cuda.* was asked for, and this worker sees no GPU"):
+                estimator(None, workers=1, device=device).fit(data())
+    for device in ("gpu", 1.5):
+        with pytest.raises(ValueError, match=r"device must be 'cpu' or 'cuda', it is"):
+            estimator(None, workers=1, device=device).fit(data())
     estimator(None, workers=1, device="cpu").fit(data(), max_steps=1)
 
 

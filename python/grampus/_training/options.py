@@ -42,6 +42,12 @@ def check_size(value: Any, name: str, least: int = 1) -> int:
     return int(number)
 
 
+def check_number(value: Any, name: str) -> None:
+    """A number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, it is {value!r}")
+
+
 def check_most(value: Any, name: str) -> int | None:
     """A whole number, or `None` for any."""
     return None if value is None else check_size(value, name, least=0)

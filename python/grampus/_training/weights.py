@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grampus import _native
 from grampus._training import saved
 from grampus._training.job import Clipping
+from grampus._training.options import check_number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -124,6 +125,10 @@ class Weights:
         framework = self._framework()
         if _holds_weights(place):
             state = framework.weights_of(place, lambda: framework.made(self._spec(), None, self._seed()))
+        elif Path(place).is_file():
+            raise ValueError(
+                f"{place} cannot be loaded: files of weights end in {', '.join(_FILES)} or .ckpt"
+            )
         else:
             found = saved.read(saved.located(place))
             state, self._at = found.state, {**START, **found.meta.get("at", {})}
@@ -141,6 +146,8 @@ class Weights:
 
     def set_constant_gradient_clipping(self, min: float, max: float) -> None:  # noqa: A002 - the name of old
         """Clip every value of the gradients to the range from `min` to `max`, from the next `fit` on."""
+        check_number(min, "min")
+        check_number(max, "max")
         if not min < max:
             raise ValueError(
                 f"gradients cannot be clipped to the range from {min} to {max}: min must be below max"
@@ -149,6 +156,7 @@ class Weights:
 
     def set_l2_norm_gradient_clipping(self, clip_norm: float) -> None:
         """Scale gradients whose norm over all parameters is above `clip_norm`, from the next `fit` on."""
+        check_number(clip_norm, "clip_norm")
         if not clip_norm > 0:
             raise ValueError(f"clip_norm must be above 0, it is {clip_norm}")
         self._clipping = Clipping(norm=float(clip_norm))

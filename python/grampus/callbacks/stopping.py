@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grampus._figures import best_of, better_way, count, figure, measures
+from grampus._figures import best_of, better_way, count, figure, measures, without_validation
 from grampus.callbacks._checks import at_least
 from grampus.callbacks.callback import Callback, Run
 
@@ -63,6 +63,7 @@ class EarlyStopping(Callback):
             names = ", ".join(measures(record))
             raise ValueError(
                 f"EarlyStopping watches {self.monitor!r}, which is not measured; there are: {names}"
+                f"{without_validation(self.monitor, record)}"
             )
         self._seen.append((epoch, float(record[self.monitor])))
         self.best_epoch, self.best = best_of(self._seen, self.min_delta, self.mode)

@@ -228,9 +228,10 @@ class Operated(Model):
 
     def _checked(self, said: Any, method: str) -> Mapping[str, Any]:
         if not isinstance(said, dict):
+            loss = "train_loss" if method.startswith("train") else "val_loss"
             raise TypeError(
-                f"{method} of the operator returned a {type(said).__name__}: return a dict of numbers, "
-                "such as {'train_loss': loss.item(), 'num_samples': len(batch)}"
+                f"{method} of the operator returned a {type(said).__name__}: return a dict of numbers, such "
+                f"as {{'{loss}': loss.item(), 'num_samples': len(batch)}}"
             )
         return said
 

@@ -52,7 +52,7 @@ def loss_of(criterion: Any, output: Any, target: Any) -> Any:
     if criterion is None:
         loss = own_loss(output)
     elif target is None:
-        loss = criterion(output)
+        loss = _without_target(criterion, output)
     else:
         loss = criterion(output, target)
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
@@ -63,6 +63,18 @@ def loss_of(criterion: Any, output: Any, target: Any) -> Any:
             f"the loss is a {what}, not a tensor of one number: reduce it, for example with reduction='mean'"
         )
     return loss
+
+
+def _without_target(criterion: Any, output: Any) -> Any:
+    try:
+        return criterion(output)
+    except TypeError as error:
+        _exception.note(
+            error,
+            "grampus: the batch has no target, so the loss gets the output alone: pass {'x': …, 'y': …}, or "
+            "rows that end with the target",
+        )
+        raise
 
 
 def own_loss(output: Any) -> Any:

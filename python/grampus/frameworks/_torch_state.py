@@ -164,8 +164,8 @@ def _without_tensors(value: Any, name: str, apart: dict[str, Tensor]) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(
-        f"{name} is a {type(value).__name__}, which cannot be saved without code: keep numbers, texts and "
-        "tensors in the state of optimizers and schedulers"
+        f"{name.removeprefix('besides.')} is a {type(value).__name__}, which cannot be saved without code: "
+        "keep numbers, texts and tensors in the state of optimizers, schedulers and operators"
     )
 
 
