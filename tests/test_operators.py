@@ -375,6 +375,12 @@ class Nothing(gp.TrainingOperator):
         return None
 
 
+class Lossless(Steps):
+    def train_batch(self, batch, batch_info):
+        super().train_batch(batch, batch_info)
+        return {"judge": 1.0}
+
+
 class WrongJudge(Steps):
     def validate_batch(self, batch, batch_info):
         return [1.0]
@@ -393,6 +399,9 @@ class Broken(Steps):
 def test_wrong_use_is_named():
     with pytest.raises(TypeError, match=r"train_batch of the operator returned a NoneType: return a dict"):
         estimator(Nothing, workers=2).fit(data(), batch_size=32)
+    with pytest.warns(RuntimeWarning, match=r"the operator returns no loss, .*'train_loss'") as told:
+        estimator(Lossless, workers=2, lanes=4).fit(data(), epochs=2, batch_size=32)
+    assert len(told) == 1
     with pytest.raises(TypeError, match=r"validate_batch of the operator returned a list: .*'val_loss'"):
         estimator(WrongJudge, workers=2).evaluate(data())
     with pytest.raises(TypeError, match=r"^operator\.function is a method, .* schedulers and operators"):

@@ -78,7 +78,7 @@ class Operated(Model):
         self._moves: dict[int, list[float | None]] = {}
         # Gradients of batches without a step, by lane; and whether there were any.
         self._left: dict[int, list[Tensor | None]] = {}
-        self._adds_up = False
+        self._adds_up = self._lossless = False
         self._says = 0.0
         self._other: Any = None
         self._real = [each.step for each in self.optimizers]
@@ -170,7 +170,7 @@ class Operated(Model):
         finally:
             self._in_batch = False
         self.rows += rows
-        loss = _loss_of(said)
+        loss = self._loss_of(lane, said)
         self._losses[lane] = loss * (rows if self.owns_epoch else share)
         self._seen = rows
         self._heard(lane, loss, part.rows, 0)
@@ -178,6 +178,16 @@ class Operated(Model):
         self._put_away(lane)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
         self._says = said_here if lane == 0 else self._says
+
+    def _loss_of(self, lane: int, said: Mapping[str, Any]) -> float:
+        loss = _loss_in(said)
+        if loss is None and said and lane == 0 and not self._lossless:
+            self._lossless = True
+            _report.note(
+                "the operator returns no loss, and 0 stands for it in records and for triggers: call one "
+                "number 'train_loss', or let the names of several have 'loss' in them"
+            )
+        return loss or 0.0
 
     def _take_up(self, lane: int) -> None:
         """Let gradients be those that this lane has left: lanes of one worker know nothing of each other."""
@@ -557,11 +567,12 @@ def _unless_empty(batches: Iterator[Any]) -> Iterator[Any] | None:
     return None if first is None else itertools.chain([first], batches)
 
 
-def _loss_of(said: Mapping[str, Any]) -> float:
+def _loss_in(said: Mapping[str, Any]) -> float | None:
     """The loss among what was said: by its name, or all that are called so, together."""
     for name in _LOSSES:
         number = as_number(said.get(name))
         if number is not None:
             return number
     named = [as_number(value) for name, value in said.items() if "loss" in name]
-    return float(sum(value for value in named if value is not None))
+    numbers = [value for value in named if value is not None]
+    return float(sum(numbers)) if numbers else None
