@@ -217,6 +217,41 @@ def test_metrics_of_torchmetrics_count_over_all_workers():
         estimator(Median, workers=1).fit(loader(), batch_size=None)
 
 
+class Brief(Lit):
+    """Steps without the number of the batch, and the name of what a plateau looks at beside its scheduler."""
+
+    def training_step(self, batch):
+        return super().training_step(batch, 0)
+
+    def validation_step(self, batch):
+        super().validation_step(batch, 0)
+        self.log("val_worse", float(self.current_epoch))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        return {"optimizer": optimizer, "lr_scheduler": plateau, "monitor": "val_worse"}
+
+
+def test_other_forms_that_lightning_takes():
+    history = estimator(Brief, workers=2).fit(loader(), epochs=3, batch_size=None, validation_data=loader())
+    assert history["val_loss"] == sorted(history["val_loss"], reverse=True)
+    assert history["learning_rate"] == pytest.approx([0.1, 0.1, 0.01])
+
+
+class Loaders(lightning.LightningDataModule):
+    pass
+
+
+class Unjudged(lightning.LightningModule):
+    training_step = Lit.training_step
+
+
+class Untrained(Lit):
+    def configure_optimizers(self):
+        return None
+
+
 class ByHand(Lit):
     def __init__(self):
         super().__init__()
@@ -229,6 +264,12 @@ class Two(Lit):
 
 
 def test_wrong_use_is_named():
+    with pytest.raises(TypeError, match=r"a Loaders holds several loaders: pass its train_dataloader\(\)"):
+        estimator(workers=1).fit(Loaders())
+    with pytest.raises(ValueError, match=r"the module has no validation_step: write one"):
+        estimator(Unjudged(), workers=1).evaluate(loader(), batch_size=None)
+    with pytest.raises(ValueError, match=r"configure_optimizers returned no optimizer"):
+        estimator(Untrained, workers=1).fit(loader(), batch_size=None)
     with pytest.raises(ValueError, match=r"automatic_optimization=False: write its step as a gp"):
         estimator(ByHand, workers=1).fit(loader(), batch_size=None)
     with pytest.raises(ValueError, match=r"returned 2 optimizers: write the step as a gp"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,7 @@ class Model(plain.Model):
         self.trainer.global_step = self.step
         self._logged = {}
         with self._casting():
-            said = self.module.training_step(values, self._batch)
+            said = _step(self.module.training_step, values, self._batch)
         loss = said.get("loss") if isinstance(said, Mapping) else said
         if loss is None:
             raise ValueError("training_step returned no loss: return a tensor, or a dict with one as 'loss'")
@@ -173,6 +174,8 @@ class Model(plain.Model):
     def judge_all(self, batches: Any) -> bool:
         """The module judges batch by batch."""
         del batches
+        if _is_base(type(self.module), "validation_step"):
+            raise ValueError("the module has no validation_step: write one, or leave validation_data out")
         self.judgement.reset()
         self.judgement = Means()
         return False
@@ -186,7 +189,7 @@ class Model(plain.Model):
         self.trainer.global_step = self.step
         try:
             with torch.no_grad(), self._timed("eval_fwd"), self._casting():
-                said = self.module.validation_step(self._here(part.values), self.place)
+                said = _step(self.module.validation_step, self._here(part.values), self.place)
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
             raise
@@ -199,12 +202,19 @@ class Model(plain.Model):
 
     def _answer(self, values: Any) -> Any:
         with self._casting():
-            return self.module.predict_step(values, self.place)
+            return _step(self.module.predict_step, values, self.place)
 
 
 def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> Model:
     """What the loop asks."""
     return Model(spec, lanes, state, training)
+
+
+def _step(step: Any, values: Any, place: int) -> Any:
+    """What a step of the module returns; it need not ask for the number of the batch."""
+    takes = inspect.signature(step).parameters.values()
+    alone = len(takes) == 1 and next(iter(takes)).kind is not inspect.Parameter.VAR_POSITIONAL
+    return step(values) if alone else step(values, place)
 
 
 def _reducing(how: str) -> Any:
@@ -237,10 +247,17 @@ _OTHER_HOOKS = {"configure_gradient_clipping", "lr_scheduler_step", "optimizer_s
 
 def _never_called(kind: type) -> list[str]:
     """Hooks of a Trainer that a module's class has of its own."""
-    base = next((each for each in kind.__mro__ if each.__name__ == "LightningModule"), kind)
-    hooks = {name for name in dir(base) if name.startswith("on_")} | _OTHER_HOOKS
-    names = sorted(hooks - _CALLED)
-    return [name for name in names if getattr(kind, name, None) is not getattr(base, name, None)]
+    hooks = {name for name in dir(_base(kind)) if name.startswith("on_")} | _OTHER_HOOKS
+    return [name for name in sorted(hooks - _CALLED) if not _is_base(kind, name)]
+
+
+def _base(kind: type) -> type:
+    return next((each for each in kind.__mro__ if each.__name__ == "LightningModule"), kind)
+
+
+def _is_base(kind: type, name: str) -> bool:
+    """Whether a method is that of LightningModule itself."""
+    return getattr(kind, name, None) is getattr(_base(kind), name, None)
 
 
 def configured(found: Any) -> tuple[Any, list[Any]]:
@@ -248,6 +265,8 @@ def configured(found: Any) -> tuple[Any, list[Any]]:
 
     >>> configured({"optimizer": "adam", "lr_scheduler": {"scheduler": "step", "interval": "step"}})
     ('adam', [{'scheduler': 'step', 'interval': 'step'}])
+    >>> configured({"optimizer": "adam", "lr_scheduler": "plateau", "monitor": "val_acc"})
+    ('adam', [{'scheduler': 'plateau', 'monitor': 'val_acc'}])
     """
     schedulers: Any = []
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
@@ -261,7 +280,11 @@ def configured(found: Any) -> tuple[Any, list[Any]]:
         [found] = found
     if isinstance(found, Mapping):
         schedulers = found.get("lr_scheduler", schedulers)
+        if "monitor" in found and not isinstance(schedulers, Mapping):
+            schedulers = {"scheduler": schedulers, "monitor": found["monitor"]}
         found = found["optimizer"]
+    if found is None:
+        raise ValueError("configure_optimizers returned no optimizer: return one that is to train the module")
     if not isinstance(schedulers, list | tuple):
         schedulers = [schedulers]
     return found, list(schedulers)
