@@ -174,6 +174,9 @@ def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None, backend: s
     if place is None:
         raise ValueError("there is no place for checkpoints: pass checkpoint='some/folder', or model_dir=")
     every = checkpoint.every if checkpoint.every is not None else EveryEpoch()
+    if checkpoint.best is not None:
+        # What is compared is measured when an epoch ends: other checkpoints have nothing to show.
+        every = every | EveryEpoch()
     url = saved.located(os.fspath(place))
     how = checkpoint.best, checkpoint.mode, checkpoint.on_error, checkpoint.on_driver_loss
     return Saving(url, every.to_json(), checkpoint.keep, *how)

@@ -183,8 +183,10 @@ def sought(resume: bool | str, saving: Saving | None, model_dir: Any) -> Saved |
     return found
 
 
-def read(url: str) -> Saved:
-    """One checkpoint, or the newest of a store of several."""
+def read(url: str, best: bool = False) -> Saved:
+    """One checkpoint, or of a store of several the newest, or the one that this calls the best."""
+    if best:
+        return _best(url)
     try:
         meta, files = _native.read_checkpoint(url)
     except CheckpointError:
@@ -193,6 +195,16 @@ def read(url: str) -> Saved:
             raise
         return found
     return _saved(url.rstrip("/").rpartition("/")[2], meta, files)
+
+
+def _best(url: str) -> Saved:
+    newest, _ = latest(url)
+    if newest is None or newest.meta.get("best") is None:
+        raise CheckpointError(
+            f"{url} does not say which checkpoint is the best: train with gp.Checkpoint(…, best='val_loss'), "
+            "and pass its folder"
+        )
+    return read(f"{url.rstrip('/')}/{newest.meta['best'][1]}")
 
 
 def _saved(name: str, meta: str, files: dict[str, Any]) -> Saved:

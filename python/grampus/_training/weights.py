@@ -114,23 +114,24 @@ class Weights:
             saved.write(store, self._state, meta)
         return place
 
-    def load(self, path: str | os.PathLike[str], loss: Any = None) -> Self:
+    def load(self, path: str | os.PathLike[str], loss: Any = None, best: bool = False) -> Self:
         """Load what `save` or `fit(checkpoint=…)` wrote, or weights of others, by what is there.
 
         That is: files of weights (`.safetensors`, `.pt`, `.pth`), `.ckpt` files of Lightning, folders of
         Hugging Face's `save_pretrained` and of torch's Distributed Checkpoint. Reading runs no code. With
-        `loss`, that is the loss from here on.
+        `loss`, that is the loss from here on. Of a folder with several checkpoints it is the newest, or with
+        `best` the one that `gp.Checkpoint(best=…)` of the run has kept.
         """
         place = os.fspath(path)
         framework = self._framework()
-        if _holds_weights(place):
+        if not best and _holds_weights(place):
             state = framework.weights_of(place, lambda: framework.made(self._spec(), None, self._seed()))
-        elif Path(place).is_file():
+        elif not best and Path(place).is_file():
             raise ValueError(
                 f"{place} cannot be loaded: files of weights end in {', '.join(_FILES)} or .ckpt"
             )
         else:
-            found = saved.read(saved.located(place))
+            found = saved.read(saved.located(place), best)
             state, self._at = found.state, {**START, **found.meta.get("at", {})}
             if "layout" in found.meta:
                 self._adopted(found)
