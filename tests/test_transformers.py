@@ -170,3 +170,8 @@ def test_data_that_is_not_ready_is_named(trained):
             fit(trained, data)
     with pytest.raises(gp.DataError, match="column 'text' holds texts: turn them into numbers"):
         fit(trained, table(text=["a b"] * ROWS))
+
+
+def test_labels_of_another_name_are_named():
+    with pytest.raises(ValueError, match=r"pass loss=…, or call the column of targets 'labels'"):
+        fit(classifier(), table().rename_column("labels", "label"))

@@ -81,8 +81,10 @@ def own_loss(output: Any) -> Any:
     """The loss that a model makes by itself, as those of transformers do."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if loss is None:
+        # Those of transformers make one where they are given labels; many data sets call these label.
+        more = ", or call the column of targets 'labels'" if isinstance(output, Mapping) else ""
         raise ValueError(
-            f"no loss was given, and the model's output, a {type(output).__name__}, has none: pass loss=…"
+            f"no loss was given, and the model's output, a {type(output).__name__}, has none: pass loss=…{more}"
         )
     return loss
 
