@@ -49,6 +49,14 @@ def test_weights_are_the_same_at_any_number_of_workers(lanes):
         assert right == pytest.approx(found[1][1])
 
 
+def test_more_lanes_than_the_cluster_has_workers():
+    own = estimator(Steps, lanes=4)
+    own.fit(data(), epochs=2, batch_size=32)
+    other = estimator(Steps, lanes=4, workers=1)
+    other.fit(data(), epochs=2, batch_size=32)
+    assert own.digest() == other.digest()
+
+
 def test_numbers_are_means_over_rows_and_info_arrives():
     own = estimator(Steps, workers=2)
     history = own.fit(data(), epochs=1, batch_size=32, info={"asked": 7})

@@ -347,7 +347,8 @@ class Estimator(Placement, Weights, Params):
         attempts = ledger.attempts(folder) if audit else None
         cluster = self._cluster()[0]
         with cluster.held(), Show(loggers, folder, losses) as show:
-            crew = Crew(cluster, least, self._most(cluster, job.layout))
+            most = self._most(cluster, job.layout)
+            crew = Crew(cluster, least, min(most, cluster.workers) if least is None else most)
             oversight = Oversight(crew, show, job, policy, attempts)
             answers = recovery.train(job, oversight.call, losses, self._from_checkpoint)
             history = self._took(answers, job.callbacks)

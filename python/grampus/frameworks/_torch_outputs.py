@@ -84,7 +84,8 @@ def own_loss(output: Any) -> Any:
         # Those of transformers make one where they are given labels; many data sets call these label.
         more = ", or call the column of targets 'labels'" if isinstance(output, Mapping) else ""
         raise ValueError(
-            f"no loss was given, and the model's output, a {type(output).__name__}, has none: pass loss=…{more}"
+            f"no loss was given, and the model's output, a {type(output).__name__}, has none: pass "
+            f"loss=…{more}"
         )
     return loss
 
