@@ -196,6 +196,8 @@ def test_going_on_from_nowhere():
         "resume=True needs a place.*checkpoint= or model_dir=",
         lambda: estimator().fit(DATA, resume=True),
     )
+    with pytest.warns(RuntimeWarning, match="no checkpoint in nowhere, which resume= names: the run starts"):
+        estimator().fit(DATA, resume="nowhere")
 
 
 # Losses

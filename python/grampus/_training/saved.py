@@ -180,6 +180,8 @@ def sought(resume: bool | str, saving: Saving | None, model_dir: Any) -> Saved |
     found, reasons = latest(located(os.fspath(place)))
     for reason in reasons:
         warn(f"a newer checkpoint was passed over: {reason}", UserWarning)
+    if found is None and isinstance(resume, str):
+        warn(f"there is no checkpoint in {place}, which resume= names: the run starts from the beginning")
     return found
 
 
