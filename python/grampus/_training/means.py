@@ -33,13 +33,13 @@ class Means:
         self.rows += rows
         for name, value in said.items() if rows else ():
             number = as_number(value)
-            if metrics.is_torchmetrics(value):
-                self._counting[name] = [value]
-            elif number is None:
-                self._others.setdefault(name, value)
-            else:
+            if number is not None:
                 total, seen = self._sums.get(name, (0.0, 0.0))
                 self._sums[name] = total + number * rows, seen + rows
+            elif metrics.is_torchmetrics(value):
+                self._counting[name] = [value]
+            else:
+                self._others.setdefault(name, value)
 
     def join(self, said: Mapping[str, Any], rows: int) -> None:
         """More about rows that were counted before."""
