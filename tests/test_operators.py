@@ -209,6 +209,46 @@ class Twice(Steps):
         return super().train_batch(batch, batch_info)
 
 
+class Average(Steps):
+    """Answers with the mean of its weights so far."""
+
+    def setup(self, config):
+        super().setup(config)
+        self.mean = None
+
+    def train_batch(self, batch, batch_info):
+        found = super().train_batch(batch, batch_info)
+        now = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.mean = self.mean or now
+        for name, value in self.mean.items():
+            value.lerp_(now[name], 0.1)
+        return found
+
+    def predict_batch(self, batch):
+        return torch.func.functional_call(self.model, self.mean, batch)
+
+    def validate_batch(self, batch, batch_info):
+        return {"seen_so_far": self.seen}
+
+    def state_dict(self):
+        return {**super().state_dict(), "mean": self.mean}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self.mean = state_dict["mean"]
+
+
+def test_the_state_of_an_operator_is_there_when_it_answers(tmp_path):
+    own = estimator(Average, workers=2)
+    own.fit(data(), epochs=2, batch_size=32)
+    assert own.evaluate(data())["seen_so_far"] == 8
+    answers = own.predict(data()["x"])
+    assert not torch.allclose(answers, own.get_model()(data()["x"]))
+    own.save(tmp_path / "run")
+    again = estimator(Average, workers=1).load(tmp_path / "run")
+    assert torch.allclose(again.predict(data()["x"]), answers, atol=1e-6)
+
+
 def test_several_steps_need_a_worker_for_each_lane():
     twice = estimator(Twice, workers=2, lanes=4)
     with pytest.raises(ValueError, match=r"more than one step for a batch.*4 lanes on 2 workers"):

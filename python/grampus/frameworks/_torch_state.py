@@ -74,9 +74,16 @@ def load(model: Any, state: dict[str, Any]) -> None:
     else:
         load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
     plain = state.get("plain")
-    if not model.optimizers or not plain:
+    if not plain:
         return
     apart = {name: unpacked(value) for name, value in state["optimizer"].items()}
+    if model.optimizers:
+        _load_optimizers(model, plain, apart)
+    # An operator may need its own to answer, too.
+    model.load_besides(_with_tensors(plain.get("besides", {}), apart))
+
+
+def _load_optimizers(model: Any, plain: dict[str, Any], apart: dict[str, Tensor]) -> None:
     told = [plain["optimizer"], *plain.get("other_optimizers", [])]
     if len(told) != len(model.optimizers):
         raise ValueError(
@@ -89,7 +96,6 @@ def load(model: Any, state: dict[str, Any]) -> None:
     for scheduler, values in zip(model.schedulers, schedulers, strict=False):
         if values:
             scheduler.load_state_dict(_with_tensors(values, apart))
-    model.load_besides(_with_tensors(plain.get("besides", {}), apart))
 
 
 def _load_optimizer(optimizer: Any, told: dict[str, Any], apart: dict[str, Tensor]) -> None:
