@@ -66,7 +66,8 @@ class Gan(gp.TrainingOperator):
         generator_loss = softplus(-judge(made)).mean()
         self.backward(generator_loss)
         of_generator.step()
-        return {"judge": judge_loss.item(), "generator": generator_loss.item(), "num_samples": len(real)}
+        said = {"judge_loss": judge_loss.item(), "generator_loss": generator_loss.item()}
+        return {**said, "num_samples": len(real)}
 
     def predict_batch(self, batch):
         """Points for rows of noise."""

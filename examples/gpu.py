@@ -59,7 +59,11 @@ def train(args, data, **options):
         seed=0,
         **options,
     )
-    history = estimator.fit(data, epochs=args.epochs, batch_size=args.batch_size, profile=True)
+    # What it prints is a table of several runs.
+    quiet = [gp.callbacks.Progress(show=False)]
+    history = estimator.fit(
+        data, epochs=args.epochs, batch_size=args.batch_size, profile=True, callbacks=quiet
+    )
     return estimator, history
 
 

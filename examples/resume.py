@@ -5,6 +5,7 @@ First by itself, as a run does; then from a checkpoint, as if all had been lost.
 Run it with `python examples/resume.py` where grampus is installed with torch and scikit-learn.
 """
 
+import argparse
 import os
 import signal
 import tempfile
@@ -16,6 +17,7 @@ from torch import nn
 
 import grampus as gp
 
+argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
 digits = load_digits()
 data = {"x": torch.tensor(digits.data / 16, dtype=torch.float32), "y": torch.tensor(digits.target)}
 

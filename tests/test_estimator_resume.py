@@ -210,6 +210,8 @@ def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path):
     body[-1] ^= 1
     damaged.write_bytes(body)
     (tmp_path / "runs" / "step-00000006" / "manifest.json").unlink()
+    with pytest.warns(RuntimeWarning, match="a newer checkpoint was passed over: .*step-00000008"):
+        classifier().load("runs")
     estimator = classifier()
     with pytest.warns(RuntimeWarning, match="a newer checkpoint was passed over") as told:
         history = fit(estimator, checkpoint="runs", resume=True)

@@ -214,6 +214,20 @@ def test_the_best_checkpoint_by_steps_is_that_of_the_epochs_end():
     assert names() == ["step-00000008", "step-00000016"]
 
 
+def test_the_best_checkpoint_is_there_whenever_others_are_written():
+    """Epochs end at steps 4, 8, 12 and 16, and nothing is written there by itself but the last."""
+    saving = gp.Checkpoint("runs", every=EverySteps(3), keep=1, best="score")
+    fit(classifier(), checkpoint=saving, epochs=4, callbacks=[Scores(1, 3, 2, 0)])
+    assert names() == ["step-00000008", "step-00000016"]
+    own = classifier().load("runs", best=True)
+    assert own.digest() == classifier().load("runs/step-00000008").digest()
+    assert own.digest() != classifier().load("runs").digest()
+    fit(classifier(), checkpoint="others")
+    for place in ("others", "runs/nothing"):
+        with pytest.raises(CheckpointError, match="does not say which checkpoint is the best: train with"):
+            own.load(place, best=True)
+
+
 def test_losses_that_are_no_numbers_are_saved_and_read(tmp_path):
     data = points()
     data["y"][3] = float("nan")

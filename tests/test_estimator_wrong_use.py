@@ -196,6 +196,8 @@ def test_going_on_from_nowhere():
         "resume=True needs a place.*checkpoint= or model_dir=",
         lambda: estimator().fit(DATA, resume=True),
     )
+    with pytest.warns(RuntimeWarning, match="no checkpoint in nowhere, which resume= names: the run starts"):
+        estimator().fit(DATA, resume="nowhere")
 
 
 # Losses
@@ -216,6 +218,13 @@ def test_no_loss_at_all():
     )
 
 
+def test_a_loss_that_needs_a_target():
+    with pytest.raises(TypeError, match=r"missing 1 required .* 'target'") as caught:
+        estimator().fit({"x": numbers(8)})
+    words = "the batch has no target, so the loss gets the output alone: pass"
+    assert words in "".join(caught.value.__notes__)
+
+
 class HasHole(Rows):
     """One of its rows is no number."""
 
@@ -224,8 +233,11 @@ class HasHole(Rows):
 
 
 def test_a_loss_that_is_no_number_is_warned_of():
-    with pytest.warns(RuntimeWarning, match="the loss is nan at epoch 1, step 2, lane 0: rows 8, 9, 10, 11"):
+    words = "the loss is nan at epoch 1, step 2, lane 0: rows 8, 9, 10, 11"
+    with pytest.warns(RuntimeWarning, match=words) as told:
         estimator().fit(DataLoader(HasHole(16), batch_size=8))
+    # Where the user has called it.
+    assert {warning.filename for warning in told} == {__file__}
 
 
 def test_a_loss_that_stays_no_number_is_warned_of_once_an_epoch():
@@ -429,6 +441,37 @@ def test_more_workers_than_the_cluster_has():
 )
 def test_settings_that_make_no_sense(settings, error, words):
     refused(error, words, lambda: estimator(**settings))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: estimator(scheduler_creator=print), "no scheduler_creator=: pass it as scheduler="),
+        (lambda: estimator(use_tqdm=True), r"no use_tqdm=: .*Progress\(show=False\)"),
+        (lambda: estimator().fit(DATA, checkpoint_trigger=1), "no checkpoint_trigger=: .* checkpoint="),
+        (lambda: estimator().fit(DATA, validation_methods=[]), "no validation_methods=: .* metrics="),
+        (lambda: estimator().evaluate(DATA, validation_methods=[]), "no validation_methods=: .* metrics="),
+    ],
+)
+def test_names_that_parameters_had_elsewhere(call, words):
+    refused(TypeError, words, call)
+
+
+def test_gradients_cannot_be_clipped_to_a_text():
+    refused(TypeError, "clip_norm must be a number", lambda: estimator().set_l2_norm_gradient_clipping("1"))
+    refused(TypeError, "max must be a number", lambda: estimator().set_constant_gradient_clipping(0, None))
+
+
+def test_what_only_a_validation_measures():
+    def plateau(optimizer, config):
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {"scheduler": scheduler, "monitor": "val_accuracy"}
+
+    words = "no 'val_accuracy' for the scheduler to look at: .*; pass validation_data="
+    refused(ValueError, words, lambda: estimator(scheduler=plateau).fit(DATA))
+    words = "'val_loss', which is not measured; there are: loss; pass validation_data="
+    with pytest.raises(ValueError, match=words):
+        estimator().fit(DATA, callbacks=[gp.callbacks.EarlyStopping()])
 
 
 def test_callbacks_that_are_none():

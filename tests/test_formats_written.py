@@ -6,7 +6,9 @@ import resource
 from pathlib import Path
 
 import pytest
+import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
+from operator_models import gan
 from saved_weights import bytes_of, left, other, trained_once
 from small_models import classifier
 
@@ -119,6 +121,13 @@ def test_old_and_new_parts_are_not_taken_for_one_model(trained, monkeypatch):
 
 
 def test_wrong_formats_are_named(trained):
+    Path("model.h5").touch()
+    with pytest.raises(ValueError, match=r"model.h5 cannot be loaded: files of weights end in \.safetensors"):
+        trained.load("model.h5")
+    Path("model.h5").unlink()
+    several = gan()
+    with pytest.raises(ValueError, match=r"an ONNX file holds one model, and there are 2"):
+        several.save("model.onnx", example=torch.zeros(1, 1))
     with pytest.raises(ValueError, match="format must be one of None, 'dcp', 'pretrained', it is 'h5'"):
         trained.save("folder", format="h5")
     for name, form in {"folder": "dcp", "weights.pt": None}.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lightning
 import pytest
 import torch
+import torchmetrics
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from small_models import rows
 from torch import nn
@@ -161,6 +162,96 @@ def test_modules_ask_for_what_a_trainer_has():
         estimator(AsksForMore, workers=1).fit(loader(), batch_size=None)
 
 
+class Measured(Lit):
+    """Logs objects that count by themselves, and other numbers than means."""
+
+    def __init__(self):
+        super().__init__()
+        self.train_right = torchmetrics.Accuracy(task="multiclass", num_classes=3)
+        self.val_right = torchmetrics.MetricCollection({"val_right": self.train_right.clone()})
+
+    def training_step(self, batch, batch_idx):
+        output = self(batch[0])
+        self.train_right(output, batch[1])
+        self.log("right", (output.argmax(1) == batch[1]).float().mean())
+        self.log("train_right", self.train_right, on_step=False, on_epoch=True)
+        self.log("last", batch_idx, reduce_fx="max")
+        self.log_dict({"first": batch_idx, "below": -batch_idx}, reduce_fx=torch.min)
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        super().validation_step(batch, batch_idx)
+        self.val_right.update(self(batch[0]), batch[1])
+        self.log_dict(self.val_right)
+        self.log("val_rows", len(batch[0]), reduce_fx="sum")
+
+    def on_train_epoch_end(self):
+        self.log("steps_done", self.global_step)
+
+
+class LogsAtTheEnd(Measured):
+    def on_train_epoch_end(self):
+        self.log("train_right", self.train_right)
+
+
+class Median(Lit):
+    def training_step(self, batch, batch_idx):
+        self.log("median", batch_idx, reduce_fx=torch.median)
+        return super().training_step(batch, batch_idx)
+
+
+def test_metrics_of_torchmetrics_count_over_all_workers():
+    for workers, lanes in ((2, 2), (2, 4), (1, 1)):
+        own = estimator(Measured, workers=workers, lanes=lanes)
+        history = own.fit(loader(), epochs=3, batch_size=None, validation_data=pairs())
+        assert history["val_right"] == pytest.approx(history["val_acc"])
+        assert history["val_rows"] == [100.0] * 3
+        assert (history["first"], history["last"], history["below"]) == ([0.0] * 3, [3.0] * 3, [-3.0] * 3)
+        assert history["steps_done"] == [4.0, 8.0, 12.0]
+        # Of each epoch for itself.
+        assert history["train_right"] == pytest.approx(history["right"])
+        assert own.evaluate(pairs())["val_right"] == history[-1]["val_right"]
+    with pytest.raises(TypeError, match=r"logged a MulticlassAccuracy as 'train_right': log numbers there"):
+        estimator(LogsAtTheEnd, workers=2).fit(loader(), batch_size=None)
+    with pytest.raises(ValueError, match=r"self.log knows 'mean', 'max', 'min' and 'sum'"):
+        estimator(Median, workers=1).fit(loader(), batch_size=None)
+
+
+class Brief(Lit):
+    """Steps without the number of the batch, and the name of what a plateau looks at beside its scheduler."""
+
+    def training_step(self, batch):
+        return super().training_step(batch, 0)
+
+    def validation_step(self, batch):
+        super().validation_step(batch, 0)
+        self.log("val_worse", float(self.current_epoch))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        return {"optimizer": optimizer, "lr_scheduler": plateau, "monitor": "val_worse"}
+
+
+def test_other_forms_that_lightning_takes():
+    history = estimator(Brief, workers=2).fit(loader(), epochs=3, batch_size=None, validation_data=loader())
+    assert history["val_loss"] == sorted(history["val_loss"], reverse=True)
+    assert history["learning_rate"] == pytest.approx([0.1, 0.1, 0.01])
+
+
+class Loaders(lightning.LightningDataModule):
+    pass
+
+
+class Unjudged(lightning.LightningModule):
+    training_step = Lit.training_step
+
+
+class Untrained(Lit):
+    def configure_optimizers(self):
+        return None
+
+
 class ByHand(Lit):
     def __init__(self):
         super().__init__()
@@ -173,6 +264,12 @@ class Two(Lit):
 
 
 def test_wrong_use_is_named():
+    with pytest.raises(TypeError, match=r"a Loaders holds several loaders: pass its train_dataloader\(\)"):
+        estimator(workers=1).fit(Loaders())
+    with pytest.raises(ValueError, match=r"the module has no validation_step: write one"):
+        estimator(Unjudged(), workers=1).evaluate(loader(), batch_size=None)
+    with pytest.raises(ValueError, match=r"configure_optimizers returned no optimizer"):
+        estimator(Untrained, workers=1).fit(loader(), batch_size=None)
     with pytest.raises(ValueError, match=r"automatic_optimization=False: write its step as a gp"):
         estimator(ByHand, workers=1).fit(loader(), batch_size=None)
     with pytest.raises(ValueError, match=r"returned 2 optimizers: write the step as a gp"):

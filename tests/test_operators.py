@@ -49,6 +49,14 @@ def test_weights_are_the_same_at_any_number_of_workers(lanes):
         assert right == pytest.approx(found[1][1])
 
 
+def test_more_lanes_than_the_cluster_has_workers():
+    own = estimator(Steps, lanes=4)
+    own.fit(data(), epochs=2, batch_size=32)
+    other = estimator(Steps, lanes=4, workers=1)
+    other.fit(data(), epochs=2, batch_size=32)
+    assert own.digest() == other.digest()
+
+
 def test_numbers_are_means_over_rows_and_info_arrives():
     own = estimator(Steps, workers=2)
     history = own.fit(data(), epochs=1, batch_size=32, info={"asked": 7})
@@ -140,12 +148,17 @@ def test_a_gan_whose_worker_is_killed_between_its_steps(tmp_path, saved):
     calm = gan(workers=2)
     calm.fit({"x": data()["x"]}, epochs=3, batch_size=32)
     own = gan(workers=2, config={"deadly": str(tmp_path / "died")})
-    checkpoint = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(3)) if saved else None
     if not saved:
         with pytest.raises(gp.WorkerDied) as raised:
             own.fit({"x": data()["x"]}, epochs=3, batch_size=32)
         assert "pass checkpoint=" in "".join(raised.value.__notes__)
+        (tmp_path / "died").unlink()
+        seldom = gp.Checkpoint(tmp_path / "seldom", every=gp.triggers.EverySteps(1000))
+        with pytest.raises(gp.WorkerDied) as raised:
+            own.fit({"x": data()["x"]}, epochs=3, batch_size=32, checkpoint=seldom)
+        assert "was not saved yet: save more often" in "".join(raised.value.__notes__)
         return
+    checkpoint = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(3))
     own.fit({"x": data()["x"]}, epochs=3, batch_size=32, checkpoint=checkpoint)
     assert (tmp_path / "died").exists()
     assert own.digest() == calm.digest()
@@ -193,6 +206,46 @@ class Twice(Steps):
     def train_batch(self, batch, batch_info):
         super().train_batch(batch, batch_info)
         return super().train_batch(batch, batch_info)
+
+
+class Average(Steps):
+    """Answers with the mean of its weights so far."""
+
+    def setup(self, config):
+        super().setup(config)
+        self.mean = None
+
+    def train_batch(self, batch, batch_info):
+        found = super().train_batch(batch, batch_info)
+        now = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.mean = self.mean or now
+        for name, value in self.mean.items():
+            value.lerp_(now[name], 0.1)
+        return found
+
+    def predict_batch(self, batch):
+        return torch.func.functional_call(self.model, self.mean, batch)
+
+    def validate_batch(self, batch, batch_info):
+        return {"seen_so_far": self.seen}
+
+    def state_dict(self):
+        return {**super().state_dict(), "mean": self.mean}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self.mean = state_dict["mean"]
+
+
+def test_the_state_of_an_operator_is_there_when_it_answers(tmp_path):
+    own = estimator(Average, workers=2)
+    own.fit(data(), epochs=2, batch_size=32)
+    assert own.evaluate(data())["seen_so_far"] == 8
+    answers = own.predict(data()["x"])
+    assert not torch.allclose(answers, own.get_model()(data()["x"]))
+    own.save(tmp_path / "run")
+    again = estimator(Average, workers=1).load(tmp_path / "run")
+    assert torch.allclose(again.predict(data()["x"]), answers, atol=1e-6)
 
 
 def test_several_steps_need_a_worker_for_each_lane():
@@ -314,10 +367,12 @@ class Manual(Steps):
         return found
 
 
-def test_schedulers_that_wait_to_be_asked():
+def test_schedulers_that_wait_to_be_asked(capfd):
     own = estimator(None, workers=2, scheduler=halving, scheduler_step_freq="manual")
     assert own.fit(data(), epochs=2, batch_size=32)["learning_rate"] == [0.01] * 2
     own.update_schedulers()
+    # Torch has seen no step of this very optimizer, and would say that the order is wrong.
+    assert "lr_scheduler.step()" not in capfd.readouterr().err
     assert own.fit(data(), epochs=1, batch_size=32)["learning_rate"] == [0.005]
     by_operator = estimator(Manual, workers=2, scheduler=halving, scheduler_step_freq="manual")
     assert by_operator.fit(data(), epochs=2, batch_size=32)["learning_rate"] == [0.005, 0.0025]
@@ -367,6 +422,22 @@ class Nothing(gp.TrainingOperator):
         return None
 
 
+class Lossless(Steps):
+    def train_batch(self, batch, batch_info):
+        super().train_batch(batch, batch_info)
+        return {"judge": 1.0}
+
+
+class WrongJudge(Steps):
+    def validate_batch(self, batch, batch_info):
+        return [1.0]
+
+
+class WrongState(Steps):
+    def state_dict(self):
+        return {"function": self.setup}
+
+
 class Broken(Steps):
     def train_batch(self, batch, batch_info):
         raise KeyError("the user's own")
@@ -375,6 +446,13 @@ class Broken(Steps):
 def test_wrong_use_is_named():
     with pytest.raises(TypeError, match=r"train_batch of the operator returned a NoneType: return a dict"):
         estimator(Nothing, workers=2).fit(data(), batch_size=32)
+    with pytest.warns(RuntimeWarning, match=r"the operator returns no loss, .*'train_loss'") as told:
+        estimator(Lossless, workers=2, lanes=4).fit(data(), epochs=2, batch_size=32)
+    assert len(told) == 1
+    with pytest.raises(TypeError, match=r"validate_batch of the operator returned a list: .*'val_loss'"):
+        estimator(WrongJudge, workers=2).evaluate(data())
+    with pytest.raises(TypeError, match=r"^operator\.function is a method, .* schedulers and operators"):
+        estimator(WrongState, workers=1).fit(data(), batch_size=32)
     with pytest.raises(KeyError, match="the user's own") as raised:
         estimator(Broken, workers=2).fit(data(), batch_size=32)
     assert "at step 1 of the run" in "".join(raised.value.__notes__)
@@ -430,8 +508,12 @@ def test_settings_of_precision_and_device():
     with pytest.raises(ValueError, match=r"precision must be 'bf16', 'fp16' or None, it is 'double'"):
         estimator(None, precision="double")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match=r"device='cuda' was asked for, and this worker sees no GPU"):
-            estimator(None, workers=1, device="cuda").fit(data())
+        for device in ("cuda", "cuda:0", torch.device("cuda")):
+            with pytest.raises(ValueError, match=r"'cuda.* was asked for, and this worker sees no GPU"):
+                estimator(None, workers=1, device=device).fit(data())
+    for device in ("gpu", 1.5):
+        with pytest.raises(ValueError, match=r"device must be 'cpu' or 'cuda', it is"):
+            estimator(None, workers=1, device=device).fit(data())
     estimator(None, workers=1, device="cpu").fit(data(), max_steps=1)
 
 

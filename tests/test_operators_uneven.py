@@ -137,6 +137,13 @@ class MovingEpochs(Epochs):
         return super().train_epoch(moved(), info)
 
 
+class MovingAtTheEnd(Epochs):
+    def train_epoch(self, iterator, info):
+        found = super().train_epoch(iterator, info)
+        self.update_schedulers()
+        return {**found, "rate": self.optimizer.param_groups[0]["lr"]}
+
+
 class Judging(Steps):
     def validate(self, val_iterator, info):
         list(val_iterator)
@@ -156,6 +163,13 @@ def test_schedulers_move_alike_on_all_workers():
     for operator, workers, lanes in ((Moving, 1, 2), (Moving, 2, 2), (MovingEpochs, 2, 2)):
         own = estimator(operator, workers=workers, lanes=lanes, **given)
         assert own.fit(few(), epochs=1, batch_size=4)["learning_rate"] == [pytest.approx(0.01 / 8)]
+    # Its last batch has one row: the other worker waits with its move until that is learnt.
+    own = estimator(MovingAtTheEnd, workers=2, **given)
+    history = own.fit(few(), epochs=2, batch_size=4)
+    assert history["rate"] == [pytest.approx(0.01 / 2), pytest.approx(0.01 / 4)]
+    plain = estimator(Epochs, workers=2, scheduler=halving)
+    plain.fit(few(), epochs=2, batch_size=4)
+    assert own.digest() == plain.digest()
     # Their metrics are 0 and 1: by themselves they would see no plateau at different times.
     judged = estimator(Judging, workers=2, **{**given, "scheduler": plateau})
     history = judged.fit(few(), epochs=3, batch_size=4, validation_data=few())

@@ -58,8 +58,9 @@ def test_data_of_every_kind_goes_on(tmp_path):
 
 
 def test_the_user_is_told(tmp_path):
+    where = r"the run goes on from step \d+ on 3 workers: rank \d had come furthest, 2 of 3"
     with pytest.warns(
-        RuntimeWarning, match=r"the run goes on from step \d+ on 3 workers: rank \d had come furthest, 2 of 3"
+        RuntimeWarning, match=rf"{where}.*; before that, rank \d on .* \(pid \d+\) was killed by"
     ):
         trained(tmp_path, (40,))
 

@@ -188,12 +188,12 @@ def test_mlflow_gets_all_steps_of_a_fast_model_in_few_calls(tmp_path, monkeypatc
 def test_a_run_that_mlflow_does_not_know_goes_on_as_another(tmp_path):
     uri = f"file://{tmp_path}/mlruns"
     (tmp_path / "mlflow_run_id").write_text("0" * 32)
-    with pytest.warns(UserWarning, match="MLflow does not know the run 000"):
+    with pytest.warns(RuntimeWarning, match="MLflow does not know the run 000"):
         log(MLflow(tracking_uri=uri), begin(run=str(tmp_path), resumed_from="step-3"), steps(4), END)
     client, (run,) = mlflow_runs(uri)
     assert (tmp_path / "mlflow_run_id").read_text().strip() == run.info.run_id
     client.delete_run(run.info.run_id)
-    with pytest.warns(UserWarning, match=f"MLflow does not know the run {run.info.run_id}"):
+    with pytest.warns(RuntimeWarning, match=f"MLflow does not know the run {run.info.run_id}"):
         log(MLflow(tracking_uri=uri), begin(run=str(tmp_path), resumed_from="step-3"), steps(4), END)
 
 

@@ -182,3 +182,8 @@ def test_all_rows_of_a_stream_have_the_same_columns(trained):
 
     with pytest.raises(gp.DataError, match="some rows have a column 'labels' and others have not"):
         fit(trained, datasets.IterableDataset.from_generator(rows))
+
+
+def test_labels_of_another_name_are_named():
+    with pytest.raises(ValueError, match=r"pass loss=…, or call the column of targets 'labels'"):
+        fit(classifier(), table().rename_column("labels", "label"))

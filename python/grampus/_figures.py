@@ -31,6 +31,18 @@ def measures(record: Mapping[str, Any]) -> list[str]:
     return [name for name, value in record.items() if name not in BOOKKEEPING and is_number(value)]
 
 
+def without_validation(name: str, record: Mapping[str, Any]) -> str:
+    """What to add where a name is missed that only a validation measures, and there was none.
+
+    >>> without_validation("val_loss", {"loss": 0.5})
+    '; pass validation_data='
+    >>> without_validation("val_acc", {"loss": 0.5, "val_loss": 0.6})
+    ''
+    """
+    validated = any(known.startswith("val_") for known in record)
+    return "; pass validation_data=" if name.startswith("val_") and not validated else ""
+
+
 def curves(record: Mapping[str, Any]) -> dict[str, float]:
     """What trackers draw at the end of an epoch; the curve of the loss has a point for every step.
 

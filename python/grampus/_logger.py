@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from grampus._warning import warn
 from grampus.history import History
 
 # Seconds for which a logger that failed is left alone: a server that is away keeps callers waiting.
@@ -100,9 +100,5 @@ class Listeners:
                 raise
             if id(logger) not in self._left_alone:
                 name = type(logger).__name__
-                warnings.warn(
-                    f"{name} fails, and the run goes on: {error}; it is tried again every {_AGAIN:.0f} s",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+                warn(f"{name} fails, and the run goes on: {error}; it is tried again every {_AGAIN:.0f} s")
             self._left_alone[id(logger)] = time.monotonic() + _AGAIN

@@ -74,7 +74,7 @@ class TorchmetricsMeter:
     def __init__(self, metric: Any) -> None:
         self._metric = copy.deepcopy(metric)
         self._metric.reset()
-        for part in self._parts().values():
+        for part in _parts(self._metric).values():
             # Meters merge states themselves, also where torch.distributed is in use.
             part.sync_on_compute = part._to_sync = False
 
@@ -86,10 +86,10 @@ class TorchmetricsMeter:
         self._metric.update(predictions, targets)
 
     def state(self) -> dict[str, dict[str, Any]]:
-        return {name: _seen(part) for name, part in self._parts().items()}
+        return _seen_by(self._metric)
 
     def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        for name, part in self._parts().items():
+        for name, part in _parts(self._metric).items():
             for attribute, value in state[name]["states"].items():
                 setattr(part, attribute, _map(value, lambda tensor: tensor.clone().to(self._metric.device)))
             part._update_count = state[name]["updates"]
@@ -98,9 +98,8 @@ class TorchmetricsMeter:
     def merge(self, states: Sequence[Mapping[str, Mapping[str, Any]]]) -> TorchmetricsMeter:
         merged = TorchmetricsMeter(self._metric)
         if states:
-            merged.load(
-                {name: _merged(part, [s[name] for s in states]) for name, part in self._parts().items()}
-            )
+            parts = _parts(self._metric).items()
+            merged.load({name: _merged(part, [s[name] for s in states]) for name, part in parts})
         return merged
 
     def value(self) -> Any:
@@ -109,8 +108,10 @@ class TorchmetricsMeter:
     def reset(self) -> None:
         self._metric.reset()
 
-    def _parts(self) -> dict[str, Any]:
-        return {name: part for name, part in self._metric.named_modules() if hasattr(part, "_reductions")}
+
+def value_of_all(metrics: Sequence[Any]) -> Any:
+    """The value over what several copies of a metric of torchmetrics have seen; they stay as they are."""
+    return TorchmetricsMeter(metrics[0]).merge([_seen_by(metric) for metric in metrics]).value()
 
 
 class FunctionMeter:
@@ -222,6 +223,14 @@ def _tensor(array: Any) -> Any:
 
         return torch.as_tensor(array)
     return array
+
+
+def _parts(metric: Any) -> dict[str, Any]:
+    return {name: part for name, part in metric.named_modules() if hasattr(part, "_reductions")}
+
+
+def _seen_by(metric: Any) -> dict[str, dict[str, Any]]:
+    return {name: _seen(part) for name, part in _parts(metric).items()}
 
 
 def _seen(part: Any) -> dict[str, Any]:

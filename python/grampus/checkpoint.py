@@ -16,7 +16,8 @@ class Checkpoint:
             folder in it, such as `step-00000120`.
         every: a trigger, or "EveryEpoch", which is the default. The end of a run is saved in any case.
         keep: how many of the newest stay; by default all.
-        best: name of a value in the epochs' records; the checkpoint with the best one stays too.
+        best: name of a value in the epochs' records; epochs are saved as they end, and the checkpoint with
+            the best value stays, too: `estimator.load(path, best=True)`.
         mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` takes less for names with
             loss, error, mae, mse, msle, mspe, mape or mdape in them.
         on_error: what a checkpoint that cannot be written does, for example on a full disk: `"warn"` lets the

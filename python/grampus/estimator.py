@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import frames
 from grampus._figures import count
+from grampus._former import former
 from grampus._params import Params
 from grampus._training import answering, recovery, saved, worker, written
 from grampus._training import audit as ledger
@@ -112,6 +113,10 @@ class Estimator(Placement, Weights, Params):
         self._id = secrets.token_hex(8)
 
     @classmethod
+    @former(
+        scheduler_creator="pass it as scheduler=",
+        use_tqdm="it is shown on terminals; fit(callbacks=[gp.callbacks.Progress(show=False)]) hides it",
+    )
     def from_torch(
         cls,
         *,
@@ -244,6 +249,10 @@ class Estimator(Placement, Weights, Params):
         estimator = cls(framework="native", **{name: v for name, v in locals().items() if name not in own})
         return estimator if path is None else estimator.load(path)
 
+    @former(
+        checkpoint_trigger="pass it as checkpoint=, with model_dir= of the Estimator for the folder",
+        validation_methods="pass them as metrics= of the Estimator",
+    )
     def fit(
         self,
         data: Any,
@@ -338,7 +347,8 @@ class Estimator(Placement, Weights, Params):
         attempts = ledger.attempts(folder) if audit else None
         cluster = self._cluster()[0]
         with cluster.held(), Show(loggers, folder, losses) as show:
-            crew = Crew(cluster, least, self._most(cluster, job.layout))
+            most = self._most(cluster, job.layout)
+            crew = Crew(cluster, least, min(most, cluster.workers) if least is None else most)
             oversight = Oversight(crew, show, job, policy, attempts)
             answers = recovery.train(job, oversight.call, losses, self._from_checkpoint)
             history = self._took(answers, job.callbacks)
@@ -388,6 +398,7 @@ class Estimator(Placement, Weights, Params):
         history.workers = [{"pid": answer["pid"], "rows": answer["rows"]} for answer in answers]
         return history
 
+    @former(validation_methods="pass them as metrics=", validation_metrics="pass them as metrics=")
     def evaluate(
         self,
         data: Any,

@@ -428,7 +428,7 @@ def meter(metric: Any) -> Meter:
     """A meter that has seen nothing, of one of the metrics that `named` gives."""
     if isinstance(metric, Metric):
         return _meters.OwnMeter(metric)
-    if _is_torchmetrics(metric):
+    if is_torchmetrics(metric):
         return _meters.TorchmetricsMeter(metric)
     if callable(metric):
         return _meters.FunctionMeter(metric)
@@ -478,7 +478,7 @@ def _made(metric: Any) -> Iterator[tuple[str | None, Any]]:
         if not issubclass(metric, Metric):
             raise TypeError(f"{metric.__name__} is a class and no metric: give an object of it")
         yield None, _without_options(metric)
-    elif _is_torchmetrics(metric) and not hasattr(metric, "_reductions"):
+    elif is_torchmetrics(metric) and not hasattr(metric, "_reductions"):
         yield from metric.items()
     elif isinstance(metric, Metric) or callable(metric):
         yield None, metric
@@ -496,7 +496,7 @@ def _without_options(kind: type[Metric]) -> Metric:
 def _name_of(metric: Any) -> str:
     if isinstance(metric, Metric):
         return metric.name
-    if _is_torchmetrics(metric):
+    if is_torchmetrics(metric):
         return type(metric).__name__.lower()
     name = getattr(metric, "__name__", "<lambda>")
     if name == "<lambda>":
@@ -504,7 +504,7 @@ def _name_of(metric: Any) -> str:
     return str(name).lower()
 
 
-def _is_torchmetrics(metric: Any) -> bool:
+def is_torchmetrics(metric: Any) -> bool:
     """Whether it is a metric of torchmetrics or a collection of them; said without the import of it."""
     calls = all(hasattr(metric, call) for call in ("update", "compute", "reset"))
     return calls and (hasattr(metric, "_reductions") or hasattr(metric, "compute_groups"))

@@ -103,9 +103,10 @@ class Fit:
     saved: dict[str, Any] | None
     # Its folder, which is made last.
     run: str | None = None
-    # Tells this run from others, and how often it has gone on after a loss.
+    # Tells this run from others, how often it has gone on after a loss, and what was lost, in words.
     id: str = ""
     losses: int = 0
+    lost: str = ""
     # The number of this attempt in the ledger; nothing where none is kept.
     audit: int | None = None
     # Seconds within which a step must end; calls of the group wait for longer, so that the driver judges.

@@ -90,7 +90,7 @@ def gone_on(job: Fit, group: Group) -> Fit:
         workers = count(group.size, "worker")
         others = any(each is None or each[0] != furthest for each in places)
         text = f"the run goes on from step {furthest[0]} on {workers}{f': {why}' if others else ''}"
-        _report.note(text + _missing(job, mine))
+        _report.note(text + _missing(job, mine) + (f"; before that, {job.lost}" if job.lost else ""))
     return _with(job, mine)
 
 

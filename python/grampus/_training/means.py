@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from grampus import _meters, metrics
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -20,8 +22,10 @@ class Means:
 
     def __init__(self) -> None:
         self.rows = 0
-        # Sum and rows of each number, and the first of what is none.
+        # Sum and rows of each number; objects of torchmetrics, which count by themselves; and the first of
+        # what is neither.
         self._sums: dict[str, tuple[float, float]] = {}
+        self._counting: dict[str, list[Any]] = {}
         self._others: dict[str, Any] = {}
 
     def add(self, said: Mapping[str, Any], rows: int) -> None:
@@ -29,20 +33,28 @@ class Means:
         self.rows += rows
         for name, value in said.items() if rows else ():
             number = as_number(value)
-            if number is None:
-                self._others.setdefault(name, value)
-            else:
+            if number is not None:
                 total, seen = self._sums.get(name, (0.0, 0.0))
                 self._sums[name] = total + number * rows, seen + rows
+            elif metrics.is_torchmetrics(value):
+                self._counting[name] = [value]
+            else:
+                self._others.setdefault(name, value)
 
     def join(self, said: Mapping[str, Any], rows: int) -> None:
         """More about rows that were counted before."""
         self.add(said, rows)
         self.rows -= rows
 
+    def reset(self) -> None:
+        """Let objects that count by themselves begin anew."""
+        for [metric] in self._counting.values():
+            metric.reset()
+
     def values(self) -> dict[str, Any]:
         """The means, and one value of what has none."""
         means = {name: total / seen for name, (total, seen) in self._sums.items() if seen}
+        means |= {name: _meters.value_of_all(parts) for name, parts in self._counting.items()}
         return {**means, **{name: value for name, value in self._others.items() if name not in means}}
 
     @classmethod
@@ -54,6 +66,8 @@ class Means:
             for name, (total, seen) in part._sums.items():
                 known = whole._sums.get(name, (0.0, 0.0))
                 whole._sums[name] = known[0] + total, known[1] + seen
+            for name, counting in part._counting.items():
+                whole._counting.setdefault(name, []).extend(counting)
             for name, value in part._others.items():
                 whole._others.setdefault(name, value)
         return whole

@@ -42,6 +42,12 @@ def check_size(value: Any, name: str, least: int = 1) -> int:
     return int(number)
 
 
+def check_number(value: Any, name: str) -> None:
+    """A number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, it is {value!r}")
+
+
 def check_most(value: Any, name: str) -> int | None:
     """A whole number, or `None` for any."""
     return None if value is None else check_size(value, name, least=0)
@@ -168,6 +174,9 @@ def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None, backend: s
     if place is None:
         raise ValueError("there is no place for checkpoints: pass checkpoint='some/folder', or model_dir=")
     every = checkpoint.every if checkpoint.every is not None else EveryEpoch()
+    if checkpoint.best is not None:
+        # What is compared is measured when an epoch ends: other checkpoints have nothing to show.
+        every = every | EveryEpoch()
     url = saved.located(os.fspath(place))
     how = checkpoint.best, checkpoint.mode, checkpoint.on_error, checkpoint.on_driver_loss
     return Saving(url, every.to_json(), checkpoint.keep, *how)

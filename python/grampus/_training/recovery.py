@@ -126,6 +126,7 @@ def train(
     beginning, begun = job, 0
     with stopping() as wish:
         while True:
+            gone = ""
             try:
                 return call(job, wish)
             except Yielded:
@@ -135,6 +136,7 @@ def train(
             except _LOST as lost:
                 _judge(lost, losses)
                 losses.heal()
+                gone = _named(lost)
             except Stuck as stuck:
                 raise _noted(losses.lost[-1], str(stuck)) from None
             except NothingKept as error:
@@ -145,13 +147,24 @@ def train(
                     saved = beginning
                 if saved is None:
                     first = losses.lost[-1] if losses.lost else error
-                    raise _noted(first, f"{error}, and it was not saved: pass checkpoint=") from None
+                    raise _noted(first, f"{error}, and it was not saved{_advice(job)}") from None
                 if saved.resumed_from is not None:
-                    text = f"the run goes on from the checkpoint {saved.resumed_from}: {error}"
-                    warn(text)
+                    what = f"; before that, {_named(losses.lost[-1])}" if losses.lost else ""
+                    warn(f"the run goes on from the checkpoint {saved.resumed_from}: {error}{what}")
                 job = saved
                 continue
-            job = replace(job, losses=job.losses + 1)
+            job = replace(job, losses=job.losses + 1, lost=gone)
+
+
+def _named(lost: Exception) -> str:
+    """A loss in a line; what its worker wrote last stands in others."""
+    return str(lost).partition("\n")[0]
+
+
+def _advice(job: Fit) -> str:
+    if job.saving is None:
+        return ": pass checkpoint="
+    return " yet: save more often, as with gp.Checkpoint(…, every=gp.triggers.EverySteps(100))"
 
 
 def repeated(call: Callable[[], Answer], heal: Callable[[], None] = lambda: None) -> Answer:

@@ -197,21 +197,40 @@ def sought(resume: bool | str, saving: Saving | None, model_dir: Any) -> Saved |
     if place is None:
         raise ValueError("resume=True needs a place to look for checkpoints: pass checkpoint= or model_dir=")
     found, reasons = latest(located(os.fspath(place)))
-    for reason in reasons:
-        warn(f"a newer checkpoint was passed over: {reason}")
+    _tell(reasons)
+    if found is None and isinstance(resume, str):
+        warn(f"there is no checkpoint in {place}, which resume= names: the run starts from the beginning")
     return found
 
 
-def read(url: str) -> Saved:
-    """One checkpoint, or the newest of a store of several."""
+def _tell(reasons: list[str]) -> None:
+    for reason in reasons:
+        warn(f"a newer checkpoint was passed over: {reason}")
+
+
+def read(url: str, best: bool = False) -> Saved:
+    """One checkpoint, or of a store of several the newest, or the one that this calls the best."""
+    if best:
+        return _best(url)
     try:
         meta, files = _native.read_checkpoint(url)
     except CheckpointError:
-        found, _ = latest(url)
+        found, reasons = latest(url)
         if found is None:
             raise
+        _tell(reasons)
         return found
     return _saved(url.rstrip("/").rpartition("/")[2], meta, files)
+
+
+def _best(url: str) -> Saved:
+    newest, _ = latest(url)
+    if newest is None or newest.meta.get("best") is None:
+        raise CheckpointError(
+            f"{url} does not say which checkpoint is the best: train with gp.Checkpoint(…, best='val_loss'), "
+            "and pass its folder"
+        )
+    return read(f"{url.rstrip('/')}/{newest.meta['best'][1]}")
 
 
 def _saved(name: str, meta: str, files: dict[str, Any]) -> Saved:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grampus import _native
 from grampus._training import saved
 from grampus._training.job import Clipping
+from grampus._training.options import check_number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -113,20 +114,25 @@ class Weights:
             saved.write(store, self._state, meta)
         return place
 
-    def load(self, path: str | os.PathLike[str], loss: Any = None) -> Self:
+    def load(self, path: str | os.PathLike[str], loss: Any = None, best: bool = False) -> Self:
         """Load what `save` or `fit(checkpoint=…)` wrote, or weights of others, by what is there.
 
         That is: files of weights (`.safetensors`, `.pt`, `.pth`), `.ckpt` files of Lightning, folders of
         Hugging Face's `save_pretrained` and of torch's Distributed Checkpoint. Reading runs no code. With
-        `loss`, that is the loss from here on.
+        `loss`, that is the loss from here on. Of a folder with several checkpoints it is the newest, or with
+        `best` the one that `gp.Checkpoint(best=…)` of the run has kept.
         """
         place = os.fspath(path)
         framework = self._framework()
         found = None
-        if _holds_weights(place):
+        if not best and _holds_weights(place):
             state = framework.weights_of(place, lambda: framework.made(self._spec(), None, self._seed()))
+        elif not best and Path(place).is_file():
+            raise ValueError(
+                f"{place} cannot be loaded: files of weights end in {', '.join(_FILES)} or .ckpt"
+            )
         else:
-            found = saved.read(saved.located(place))
+            found = saved.read(saved.located(place), best)
             state = found.state
         # What does not fit raises, and all is as it was.
         framework.made(self._spec(), state, self._seed())
@@ -145,6 +151,8 @@ class Weights:
 
     def set_constant_gradient_clipping(self, min: float, max: float) -> None:  # noqa: A002 - the name of old
         """Clip every value of the gradients to the range from `min` to `max`, from the next `fit` on."""
+        check_number(min, "min")
+        check_number(max, "max")
         if not min < max:
             raise ValueError(
                 f"gradients cannot be clipped to the range from {min} to {max}: min must be below max"
@@ -153,6 +161,7 @@ class Weights:
 
     def set_l2_norm_gradient_clipping(self, clip_norm: float) -> None:
         """Scale gradients whose norm over all parameters is above `clip_norm`, from the next `fit` on."""
+        check_number(clip_norm, "clip_norm")
         if not clip_norm > 0:
             raise ValueError(f"clip_norm must be above 0, it is {clip_norm}")
         self._clipping = Clipping(norm=float(clip_norm))

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import time
+import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -173,8 +174,11 @@ def update_schedulers(spec: Spec, layout: Layout, state: Any, metric: float | No
     """The state of a run after a step of its schedulers."""
     lanes, framework = begin(spec, layout)
     with closing(framework.model(spec, lanes, state, training=True)) as model:
-        for scheduler in model.schedulers:
-            scheduler.step() if metric is None else scheduler.step(metric)
+        with warnings.catch_warnings():
+            # Steps of the optimizer were taken in other objects, which those of torch have not seen.
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+            for scheduler in model.schedulers:
+                scheduler.step() if metric is None else scheduler.step(metric)
         found: dict[str, Any] = framework.take(model)
         return found
 

@@ -7,10 +7,10 @@ import io
 import os
 import re
 import time
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from grampus._warning import warn
 from grampus.callbacks._checks import check_installed
 from grampus.callbacks.tracker import Point, Tracker
 
@@ -88,7 +88,7 @@ class MLflow(Tracker):
                 raise
             run = None
         if run is None or run.info.lifecycle_stage != "active":
-            warnings.warn(f"MLflow does not know the run {known}: it goes on as another", stacklevel=2)
+            warn(f"MLflow does not know the run {known}: it goes on as another")
             return None
         self._client.update_run(known, status="RUNNING")
         return run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grampus._figures import best_of, better_way, count, figure, measures
+from grampus._figures import best_of, better_way, count, figure, measures, without_validation
 from grampus.callbacks._checks import at_least
 from grampus.callbacks.callback import Callback, Run
 
@@ -71,6 +71,7 @@ class EarlyStopping(Callback):
             names = ", ".join(measures(record))
             raise ValueError(
                 f"EarlyStopping watches {self.monitor!r}, which is not measured; there are: {names}"
+                f"{without_validation(self.monitor, record)}"
             )
         self._look(record)
         reason = early_end(self.monitor, self._seen, self.patience, self.min_delta, self.mode)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from grampus._figures import curves
 from grampus._logger import Logger
+from grampus._warning import warn
 from grampus.callbacks._checks import at_least
 
 # What is known of a run as it begins.
@@ -66,7 +66,7 @@ class Tracker(Logger, ABC):
             self._finish(failed=True)
         except Exception as error:
             # Why the run has failed is what `fit` raises.
-            warnings.warn(f"{type(self).__name__} could not mark the run as failed: {error}", stacklevel=2)
+            warn(f"{type(self).__name__} could not mark the run as failed: {error}")
 
     def _begin(self, event: dict[str, Any]) -> None:
         folders = [

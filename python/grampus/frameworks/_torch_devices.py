@@ -33,14 +33,20 @@ def device_of(module: Any, asked: str | None) -> torch.device:
     now: torch.device = next((p.device for p in module.parameters()), torch.device("cpu"))
     if now.type != "cpu":
         return now
-    count = torch.cuda.device_count() if asked != "cpu" else 0
-    if asked is not None and asked != "cuda":
+    wanted = None if asked is None else _device(asked)
+    count = torch.cuda.device_count() if wanted is None or wanted.type == "cuda" else 0
+    if wanted is not None and wanted.type == "cuda" and count == 0:
+        raise ValueError(f"device={asked!r} was asked for, and this worker sees no GPU: leave device out")
+    if wanted is not None and wanted != torch.device("cuda"):
+        return wanted
+    return torch.device("cuda", context.local_rank() % count) if count else now
+
+
+def _device(asked: Any) -> torch.device:
+    try:
         return torch.device(asked)
-    if count == 0:
-        if asked == "cuda":
-            raise ValueError("device='cuda' was asked for, and this worker sees no GPU: leave device out")
-        return now
-    return torch.device("cuda", context.local_rank() % count)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be 'cpu' or 'cuda', it is {asked!r}") from None
 
 
 def settle(module: Any, asked: str | None) -> torch.device:

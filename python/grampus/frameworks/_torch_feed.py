@@ -67,6 +67,11 @@ def _feed(
         return TableFeed(_torch_data.Arrays(value, training, device=device), lanes, size, weigh)
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
         return TableFeed(_torch_data.Dataset(value, training, lanes.seed), lanes, size, weigh)
+    if hasattr(value, "train_dataloader"):
+        raise TypeError(
+            f"a {type(value).__name__} holds several loaders: pass its train_dataloader() as data, and its "
+            "val_dataloader() as validation_data="
+        )
     raise TypeError(
         f"a {type(value).__name__} is no data: pass arrays as {{'x': …, 'y': …}}, a Dataset, a DataLoader, "
         "or a function that returns one of these"

@@ -24,6 +24,7 @@ from grampus._training.saved import Packed, tensors, weights_in
 from grampus.errors import CheckpointError
 from grampus.frameworks import _torch_state
 from grampus.frameworks._torch_data import tensor
+from grampus.frameworks._torch_making import Several
 from grampus.frameworks._torch_memory import packed
 
 if TYPE_CHECKING:
@@ -188,6 +189,11 @@ def _export(module: Any, path: Path, example: Any) -> None:
         raise ValueError(
             "an ONNX file is made by running the model: pass example=, some rows as the model takes them (a "
             "tensor, or a tuple or dict of tensors)"
+        )
+    if isinstance(module, Several):
+        raise ValueError(
+            f"an ONNX file holds one model, and there are {len(module)}: pass one of get_model() to "
+            "torch.onnx.export"
         )
     if isinstance(example, Mapping) and "x" in example and set(example) <= {"x", "y"}:
         example = example["x"]

@@ -28,6 +28,8 @@ class Word(NamedTuple):
 
 END = "end"
 MOVE = "move"
+# Who has fewer batches than others comes here earlier, and joins in their steps first.
+_WAIT = (END, MOVE)
 
 
 def meet(group: Any, word: Word) -> list[Word]:
@@ -35,19 +37,21 @@ def meet(group: Any, word: Word) -> list[Word]:
     # Peers of the group have proved the key of the job.
     told = group._native.gather_bytes(pickle.dumps(tuple(word)))
     words = [Word(*pickle.loads(each)) for each in told]
-    busy = [(rank, each) for rank, each in enumerate(words) if each.does != END]
+    busy = [(rank, each) for rank, each in enumerate(words) if each.does not in _WAIT]
     for rank, each in busy[1:]:
         first = busy[0][1]
         if (each.does, each.optimizer) != (first.does, first.optimizer):
             raise ValueError(
-                f"operators take different steps: that of rank {busy[0][0]} {_named(first)}, that of "
-                f"rank {rank} {_named(each)}; let all take the same steps in the same order"
+                f"operators take different steps: that of rank {busy[0][0]} optimizer {first.optimizer}, "
+                f"that of rank {rank} optimizer {each.optimizer}; let all take the same steps in the same "
+                "order"
             )
     return words
 
 
-def _named(word: Word) -> str:
-    return "moves schedulers" if word.does == MOVE else f"optimizer {word.optimizer}"
+def step_of(words: Iterable[Word]) -> Word | None:
+    """The step that some worker takes; none where all have ended or want schedulers to move."""
+    return next((each for each in words if each.does not in _WAIT), None)
 
 
 def merged(moves: Iterable[Sequence[float | None]]) -> tuple[float | None, ...]:

@@ -23,7 +23,7 @@ from grampus.errors import CollectiveError
 from grampus.frameworks import _torch_making, _torch_outputs, _torch_state
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
-from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present
+from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, step_of
 from grampus.frameworks.torch import Model
 from grampus.operators import Timers, TrainingOperator, overrides, rows_of
 
@@ -80,7 +80,7 @@ class Operated(Model):
         self._moves: dict[int, list[float | None]] = {}
         # Gradients of batches without a step, by lane; and whether there were any.
         self._left: dict[int, list[Tensor | None]] = {}
-        self._adds_up = False
+        self._adds_up = self._lossless = False
         self._says = 0.0
         self._other: Any = None
         self._real = [each.step for each in self.optimizers]
@@ -174,7 +174,7 @@ class Operated(Model):
         finally:
             self._in_batch = False
         self.rows += rows
-        loss = _loss_of(said)
+        loss = self._loss_of(lane, said)
         self._losses[lane] = loss * (rows if self.owns_epoch else share)
         self._seen = rows
         self._heard(lane, loss, part.rows, 0)
@@ -182,6 +182,16 @@ class Operated(Model):
         self._put_away(lane)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
         self._says = said_here if lane == 0 else self._says
+
+    def _loss_of(self, lane: int, said: Mapping[str, Any]) -> float:
+        loss = _loss_in(said)
+        if loss is None and said and lane == 0 and not self._lossless:
+            self._lossless = True
+            _report.note(
+                "the operator returns no loss, and 0 stands for it in records and for triggers: call one "
+                "number 'train_loss', or let the names of several have 'loss' in them"
+            )
+        return loss or 0.0
 
     def _take_up(self, lane: int) -> None:
         """Let gradients be those that this lane has left: lanes of one worker know nothing of each other."""
@@ -233,9 +243,10 @@ class Operated(Model):
 
     def _checked(self, said: Any, method: str) -> Mapping[str, Any]:
         if not isinstance(said, dict):
+            loss = "train_loss" if method.startswith("train") else "val_loss"
             raise TypeError(
-                f"{method} of the operator returned a {type(said).__name__}: return a dict of numbers, "
-                "such as {'train_loss': loss.item(), 'num_samples': len(batch)}"
+                f"{method} of the operator returned a {type(said).__name__}: return a dict of numbers, such "
+                f"as {{'{loss}': loss.item(), 'num_samples': len(batch)}}"
             )
         return said
 
@@ -421,9 +432,11 @@ class Operated(Model):
         """The operator wants schedulers to move: they do so alike on all workers."""
         metric = None if metric is None else as_number(metric)
         if self._in_batch and self.owns_epoch:
-            words = meet(self.lanes.group, Word(MOVE, moves=(metric,)))
-            self._torn = True
-            self._schedule(merged(word.moves for word in words if word.does == MOVE))
+            moved = False
+            while not moved:
+                words = meet(self.lanes.group, Word(MOVE, moves=(metric,)))
+                moved = step_of(words) is None
+                self._join(words)
         else:
             self._moves.setdefault(self._lane if self._in_batch else -1, []).append(metric)
 
@@ -437,24 +450,27 @@ class Operated(Model):
             return self._step_of_all_lanes(word)
         while True:
             words = meet(self.lanes.group, word)
-            busy = next((each for each in words if each.does != END), None)
-            if busy is None:
-                self._buffers.finish(words[0].says)  # type: ignore[union-attr]
-                # Code of the user may change weights beside steps, and was not called where no rows are.
-                if self.owns_epoch or not all(each.rows for each in words):
-                    _torch_state.spread(self.module, self.lanes.group)
-                return words
-            index = busy.optimizer
-            if busy.does == "search":
-                self._search(index, None, words)
+            if any(each.does != END for each in words):
+                self._join(words)
                 continue
-            if busy.does == MOVE:
-                self._torn = True
-                self._schedule(merged(each.moves for each in words if each.does == MOVE))
-                continue
-            nothing: list[Tensor | None] = [None] * len(self._parameters[index])
-            self._sum(index, {self.lanes.mine[0]: nothing}, [each.has for each in words])
-            self._take_step(index)
+            self._buffers.finish(words[0].says)  # type: ignore[union-attr]
+            # Code of the user may change weights beside steps, and was not called where no rows are.
+            if self.owns_epoch or not all(each.rows for each in words):
+                _torch_state.spread(self.module, self.lanes.group)
+            return words
+
+    def _join(self, words: list[Word]) -> None:
+        """Do with the others what some of them do: a step, with no gradients of one's own, or a move."""
+        taken = step_of(words)
+        if taken is None:
+            self._torn = True
+            self._schedule(merged(each.moves for each in words if each.does == MOVE))
+        elif taken.does == "search":
+            self._search(taken.optimizer, None, words)
+        else:
+            nothing: list[Tensor | None] = [None] * len(self._parameters[taken.optimizer])
+            self._sum(taken.optimizer, {self.lanes.mine[0]: nothing}, [each.has for each in words])
+            self._take_step(taken.optimizer)
 
     def _step_of_all_lanes(self, word: Word) -> list[Word]:
         """The one step for which lanes have waited; the only optimizer is the first."""
@@ -558,11 +574,12 @@ def _unless_empty(batches: Iterator[Any]) -> Iterator[Any] | None:
     return None if first is None else itertools.chain([first], batches)
 
 
-def _loss_of(said: Mapping[str, Any]) -> float:
+def _loss_in(said: Mapping[str, Any]) -> float | None:
     """The loss among what was said: by its name, or all that are called so, together."""
     for name in _LOSSES:
         number = as_number(said.get(name))
         if number is not None:
             return number
     named = [as_number(value) for name, value in said.items() if "loss" in name]
-    return float(sum(value for value in named if value is not None))
+    numbers = [value for value in named if value is not None]
+    return float(sum(numbers)) if numbers else None

@@ -52,7 +52,7 @@ def loss_of(criterion: Any, output: Any, target: Any) -> Any:
     if criterion is None:
         loss = own_loss(output)
     elif target is None:
-        loss = criterion(output)
+        loss = _without_target(criterion, output)
     else:
         loss = criterion(output, target)
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
@@ -65,12 +65,27 @@ def loss_of(criterion: Any, output: Any, target: Any) -> Any:
     return loss
 
 
+def _without_target(criterion: Any, output: Any) -> Any:
+    try:
+        return criterion(output)
+    except TypeError as error:
+        _exception.note(
+            error,
+            "grampus: the batch has no target, so the loss gets the output alone: pass {'x': …, 'y': …}, or "
+            "rows that end with the target",
+        )
+        raise
+
+
 def own_loss(output: Any) -> Any:
     """The loss that a model makes by itself, as those of transformers do."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if loss is None:
+        # Those of transformers make one where they are given labels; many data sets call these label.
+        more = ", or call the column of targets 'labels'" if isinstance(output, Mapping) else ""
         raise ValueError(
-            f"no loss was given, and the model's output, a {type(output).__name__}, has none: pass loss=…"
+            f"no loss was given, and the model's output, a {type(output).__name__}, has none: pass "
+            f"loss=…{more}"
         )
     return loss
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grampus import _native
+from grampus._figures import without_validation
 from grampus._training import creator
 from grampus.optim import Schedule
 
@@ -62,7 +63,7 @@ class TorchSchedule:
         if self._monitor not in record:
             raise ValueError(
                 f"there is no {self._monitor!r} for the scheduler to look at: an epoch has "
-                f"{', '.join(sorted(record))}"
+                f"{', '.join(sorted(record))}{without_validation(self._monitor, record)}"
             )
         return record[self._monitor]
 

@@ -79,9 +79,16 @@ def load(model: Any, state: dict[str, Any]) -> None:
     else:
         load_weights(model.module, {name: unpacked(value) for name, value in state["model"].items()})
     plain = state.get("plain")
-    if not model.optimizers or not plain:
+    if not plain:
         return
     apart = {name: unpacked(value) for name, value in state["optimizer"].items()}
+    if model.optimizers:
+        _load_optimizers(model, plain, apart)
+    # An operator may need its own to answer, too.
+    model.load_besides(_with_tensors(plain.get("besides", {}), apart))
+
+
+def _load_optimizers(model: Any, plain: dict[str, Any], apart: dict[str, Tensor]) -> None:
     told = [plain["optimizer"], *plain.get("other_optimizers", [])]
     if len(told) != len(model.optimizers):
         raise ValueError(
@@ -94,7 +101,6 @@ def load(model: Any, state: dict[str, Any]) -> None:
     for scheduler, values in zip(model.schedulers, schedulers, strict=False):
         if values:
             _load_scheduler(scheduler, _with_tensors(values, apart))
-    model.load_besides(_with_tensors(plain.get("besides", {}), apart))
 
 
 def _load_optimizer(optimizer: Any, told: dict[str, Any], apart: dict[str, Tensor]) -> None:
@@ -191,8 +197,8 @@ def _without_tensors(value: Any, name: str, apart: dict[str, Tensor]) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(
-        f"{name} is a {type(value).__name__}, which cannot be saved without code: keep numbers, texts and "
-        "tensors in the state of optimizers and schedulers"
+        f"{name.removeprefix('besides.')} is a {type(value).__name__}, which cannot be saved without code: "
+        "keep numbers, texts and tensors in the state of optimizers, schedulers and operators"
     )
 
 

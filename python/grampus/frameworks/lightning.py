@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from grampus._training import creator
 from grampus._training.means import Means, as_number
 from grampus.frameworks import _torch_devices, _torch_making, _torch_outputs, _torch_schedules
 from grampus.frameworks import torch as plain
+from grampus.metrics import is_torchmetrics
 
 if TYPE_CHECKING:
     from grampus._training.feed import Batch
@@ -80,18 +82,32 @@ class Model(plain.Model):
         """Hear what steps log."""
         self.trainer = _Trainer(self.lanes)
         self._logged: dict[str, Any] = {}
+        # What is logged with another reduce_fx than a mean, by its name and whether the module trains.
+        self._reduced: dict[tuple[str, bool], Any] = {}
         self.judgement = Means()
         self._batch = 0
         module._trainer = self.trainer
         module.log = self._log
         module.print = print if self.trainer.is_global_zero else lambda *_, **__: None
-        module.log_dict = lambda values, *_, **__: self._logged.update(values)
+        module.log_dict = self._log_all
 
-    def _log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
+    def _log(self, name: str, value: Any, *_: Any, reduce_fx: Any = "mean", **__: Any) -> None:
+        how = getattr(reduce_fx, "__name__", reduce_fx)
+        if how != "mean" and not is_torchmetrics(value):
+            place = name, self.trainer.training
+            if place not in self._reduced:
+                self._reduced[place] = _reducing(how).to(self.device)
+            self._reduced[place].update(value)
+            value = self._reduced[place]
         self._logged[name] = value
+
+    def _log_all(self, values: Mapping[str, Any], *_: Any, **options: Any) -> None:
+        for name, value in values.items():
+            self._log(name, value, **options)
 
     def epoch_begins(self, epoch: int = 0, batch: int = 0) -> None:
         """Get ready to train."""
+        self.own.reset()
         super().epoch_begins(epoch, batch)
         self.trainer.max_epochs = self.info.get("num_epochs")
         self.trainer.current_epoch, self.trainer.global_step = epoch, self.step
@@ -101,11 +117,18 @@ class Model(plain.Model):
     def epoch_ends(self, record: dict[str, float]) -> None:
         """Tell the module, and move the schedulers on."""
         self._logged = {}
+        self.trainer.global_step = self.step
         self.module.on_train_epoch_end()
         super().epoch_ends(record)
         # After the schedulers, which must see the same on all workers.
-        numbers = {name: as_number(value) for name, value in self._logged.items()}
-        record.update({name: number for name, number in numbers.items() if number is not None})
+        for name, value in self._logged.items():
+            number = as_number(value)
+            if number is None:
+                raise TypeError(
+                    f"on_train_epoch_end logged a {type(value).__name__} as {name!r}: log numbers there, and "
+                    "metrics of torchmetrics in training_step"
+                )
+            record[name] = number
 
     def warn(self, saved: bool) -> None:
         """Name what the module has written for a Trainer, and nobody calls."""
@@ -122,7 +145,7 @@ class Model(plain.Model):
         self.trainer.global_step = self.step
         self._logged = {}
         with self._casting():
-            said = self.module.training_step(values, self._batch)
+            said = _step(self.module.training_step, values, self._batch)
         loss = said.get("loss") if isinstance(said, Mapping) else said
         if loss is None:
             raise ValueError("training_step returned no loss: return a tensor, or a dict with one as 'loss'")
@@ -151,6 +174,9 @@ class Model(plain.Model):
     def judge_all(self, batches: Any) -> bool:
         """The module judges batch by batch."""
         del batches
+        if _is_base(type(self.module), "validation_step"):
+            raise ValueError("the module has no validation_step: write one, or leave validation_data out")
+        self.judgement.reset()
         self.judgement = Means()
         return False
 
@@ -160,9 +186,10 @@ class Model(plain.Model):
         self._seed_answer(lane, part)
         self._logged = {}
         self.trainer.training, self.trainer.validating = False, True
+        self.trainer.global_step = self.step
         try:
             with torch.no_grad(), self._timed("eval_fwd"), self._casting():
-                said = self.module.validation_step(self._here(part.values), self.place)
+                said = _step(self.module.validation_step, self._here(part.values), self.place)
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
             raise
@@ -175,12 +202,33 @@ class Model(plain.Model):
 
     def _answer(self, values: Any) -> Any:
         with self._casting():
-            return self.module.predict_step(values, self.place)
+            return _step(self.module.predict_step, values, self.place)
 
 
 def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> Model:
     """What the loop asks."""
     return Model(spec, lanes, state, training)
+
+
+def _step(step: Any, values: Any, place: int) -> Any:
+    """What a step of the module returns; it need not ask for the number of the batch."""
+    takes = inspect.signature(step).parameters.values()
+    alone = len(takes) == 1 and next(iter(takes)).kind is not inspect.Parameter.VAR_POSITIONAL
+    return step(values) if alone else step(values, place)
+
+
+def _reducing(how: str) -> Any:
+    """What Lightning has for another `reduce_fx` than a mean."""
+    import torchmetrics
+
+    kinds = {
+        "max": torchmetrics.MaxMetric,
+        "min": torchmetrics.MinMetric,
+        "sum": torchmetrics.SumMetric,
+    }
+    if how not in kinds:
+        raise ValueError(f"self.log knows 'mean', 'max', 'min' and 'sum' as reduce_fx, and not {how!r}")
+    return kinds[how]()
 
 
 def _check(module: Any) -> None:
@@ -199,10 +247,17 @@ _OTHER_HOOKS = {"configure_gradient_clipping", "lr_scheduler_step", "optimizer_s
 
 def _never_called(kind: type) -> list[str]:
     """Hooks of a Trainer that a module's class has of its own."""
-    base = next((each for each in kind.__mro__ if each.__name__ == "LightningModule"), kind)
-    hooks = {name for name in dir(base) if name.startswith("on_")} | _OTHER_HOOKS
-    names = sorted(hooks - _CALLED)
-    return [name for name in names if getattr(kind, name, None) is not getattr(base, name, None)]
+    hooks = {name for name in dir(_base(kind)) if name.startswith("on_")} | _OTHER_HOOKS
+    return [name for name in sorted(hooks - _CALLED) if not _is_base(kind, name)]
+
+
+def _base(kind: type) -> type:
+    return next((each for each in kind.__mro__ if each.__name__ == "LightningModule"), kind)
+
+
+def _is_base(kind: type, name: str) -> bool:
+    """Whether a method is that of LightningModule itself."""
+    return getattr(kind, name, None) is getattr(_base(kind), name, None)
 
 
 def configured(found: Any) -> tuple[Any, list[Any]]:
@@ -210,6 +265,8 @@ def configured(found: Any) -> tuple[Any, list[Any]]:
 
     >>> configured({"optimizer": "adam", "lr_scheduler": {"scheduler": "step", "interval": "step"}})
     ('adam', [{'scheduler': 'step', 'interval': 'step'}])
+    >>> configured({"optimizer": "adam", "lr_scheduler": "plateau", "monitor": "val_acc"})
+    ('adam', [{'scheduler': 'plateau', 'monitor': 'val_acc'}])
     """
     schedulers: Any = []
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
@@ -223,7 +280,11 @@ def configured(found: Any) -> tuple[Any, list[Any]]:
         [found] = found
     if isinstance(found, Mapping):
         schedulers = found.get("lr_scheduler", schedulers)
+        if "monitor" in found and not isinstance(schedulers, Mapping):
+            schedulers = {"scheduler": schedulers, "monitor": found["monitor"]}
         found = found["optimizer"]
+    if found is None:
+        raise ValueError("configure_optimizers returned no optimizer: return one that is to train the module")
     if not isinstance(schedulers, list | tuple):
         schedulers = [schedulers]
     return found, list(schedulers)
