@@ -276,3 +276,53 @@ def test_wrong_use_is_named():
         estimator(Two, workers=1).fit(loader(), batch_size=None)
     with pytest.raises(TypeError, match=r"a Linear is no LightningModule: use Estimator.from_torch"):
         estimator(nn.Linear(1, 1), workers=1).fit(loader(), batch_size=None)
+
+
+class Collecting(Lit):
+    """Validates as a whole: what steps have found is put together at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def on_train_start(self):
+        self.told.append("start")
+
+    def on_validation_epoch_start(self):
+        self.found = []
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        self.found.append((self(x).argmax(1) == y).float())
+
+    def on_validation_epoch_end(self):
+        assert not torch.is_grad_enabled()
+        self.log("val_right", torch.cat(self.found).mean())
+        self.log("starts", len(self.told))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_validation_that_ends_with_a_hook(workers):
+    own = estimator(Collecting, workers=workers, lanes=2)
+    history = own.fit(loader(), epochs=2, batch_size=None, validation_data=loader())
+    found = rows(100, seed=1)
+    right = (own.get_model()(found["x"]).argmax(1) == found["y"]).float().mean().item()
+    assert history["val_right"][-1] == pytest.approx(right)
+    assert history["val_starts"] == [1.0, 1.0]
+    # One row: the second worker has none, of which no mean could be made.
+    one = torch.utils.data.TensorDataset(found["x"][:1], found["y"][:1])
+    assert own.evaluate(one)["num_samples"] == 1
+
+
+class Looking(Lit):
+    """As tutorials write it: the monitor of a scheduler that looks at nothing is passed over."""
+
+    def configure_optimizers(self):
+        found = super().configure_optimizers()
+        return {**found, "lr_scheduler": {**found["lr_scheduler"], "monitor": "val_loss"}}
+
+
+def test_a_monitor_that_nobody_needs_is_passed_over():
+    own = estimator(Looking, workers=1)
+    rates = own.fit(loader(), epochs=2, batch_size=None)["learning_rate"]
+    assert rates == pytest.approx([0.01, 0.005])

@@ -154,9 +154,9 @@ def test_a_gan_whose_worker_is_killed_between_its_steps(tmp_path, saved):
         assert "pass checkpoint=" in "".join(raised.value.__notes__)
         (tmp_path / "died").unlink()
         seldom = gp.Checkpoint(tmp_path / "seldom", every=gp.triggers.EverySteps(1000))
-        with pytest.raises(gp.WorkerDied) as raised:
+        with pytest.warns(RuntimeWarning, match=r"begins anew, since it was not saved yet: .*rank 1"):
             own.fit({"x": data()["x"]}, epochs=3, batch_size=32, checkpoint=seldom)
-        assert "was not saved yet: save more often" in "".join(raised.value.__notes__)
+        assert own.digest() == calm.digest()
         return
     checkpoint = gp.Checkpoint(tmp_path / "saved", every=gp.triggers.EverySteps(3))
     own.fit({"x": data()["x"]}, epochs=3, batch_size=32, checkpoint=checkpoint)

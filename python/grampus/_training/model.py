@@ -42,5 +42,8 @@ class LoopModel:
         """What code of the user has said about the epoch's batches, over all workers."""
         return {}
 
+    def judged(self) -> None:
+        """All rows of an evaluation on this worker are judged."""
+
     def warn(self, saved: bool) -> None:
         """Say what a loss would cost, where that is more than a step."""

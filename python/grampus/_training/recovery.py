@@ -142,15 +142,18 @@ def train(
             except NothingKept as error:
                 saved = from_checkpoint(job)
                 begun += 1
-                if saved is None and not losses.has_trained and begun <= _SAME_STEP:
-                    # Nothing was trained yet, and so nothing is lost.
+                # Where nothing was trained yet, nothing is lost.
+                may_begin = job.saving is not None or not losses.has_trained
+                if saved is None and may_begin and begun <= _SAME_STEP:
                     saved = beginning
                 if saved is None:
                     first = losses.lost[-1] if losses.lost else error
                     raise _noted(first, f"{error}, and it was not saved{_advice(job)}") from None
+                what = f"{error}; before that, {_named(losses.lost[-1])}" if losses.lost else str(error)
                 if saved.resumed_from is not None:
-                    what = f"; before that, {_named(losses.lost[-1])}" if losses.lost else ""
-                    warn(f"the run goes on from the checkpoint {saved.resumed_from}: {error}{what}")
+                    warn(f"the run goes on from the checkpoint {saved.resumed_from}: {what}")
+                elif losses.has_trained:
+                    warn(f"the run begins anew, since it was not saved yet: {what}")
                 job = saved
                 continue
             job = replace(job, losses=job.losses + 1, lost=gone)

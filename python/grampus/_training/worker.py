@@ -237,6 +237,7 @@ def _judged_by_operator(model: Any, feed: Any, num_steps: int | None) -> dict[st
                 model.place = number
                 model.evaluate(lane, batch, {})
                 _native.advance()
+        model.judged()
     # Peers of the group have proved the key of the job.
     told = model.lanes.group._native.gather_bytes(pickle.dumps(model.judgement))
     whole = Means.merged(pickle.loads(each) for each in told)

@@ -14,6 +14,8 @@ from grampus._training import creator
 from grampus.optim import Schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from grampus._training.job import Spec
 
 _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
@@ -30,7 +32,7 @@ class TorchSchedule:
         """It moves each "batch" or each "epoch", by what is monitored where it looks at that."""
         self.scheduler = scheduler
         self._each = each
-        self._looks = isinstance(scheduler, _PLATEAU)
+        self._looks = looks(scheduler)
         self._monitor = monitor
         if self._looks and each == "batch":
             raise ValueError(
@@ -135,7 +137,7 @@ def make_schedulers(spec: Spec, optimizers: list[Any]) -> list[TorchSchedule | O
 
 
 def scheduled(
-    found: list[Any], optimizers: list[Any], each: str, told: dict[str, Any] | None = None
+    found: Iterable[Any], optimizers: list[Any], each: str, told: dict[str, Any] | None = None
 ) -> list[TorchSchedule | OwnSchedule]:
     """Schedulers of these optimizers, or dicts with one, each with the moments at which it moves."""
     schedules: list[TorchSchedule | OwnSchedule] = []
@@ -161,6 +163,11 @@ def scheduled(
         when = _INTERVALS[more["interval"]] if "interval" in more else each
         schedules.append(TorchSchedule(scheduler, when, more.get("monitor")))
     return schedules
+
+
+def looks(scheduler: Any) -> bool:
+    """Whether a scheduler looks at what came out of an epoch."""
+    return isinstance(scheduler, _PLATEAU)
 
 
 def _is_own(scheduler: Any) -> bool:

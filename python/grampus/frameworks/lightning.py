@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +74,7 @@ class Model(plain.Model):
         creator.seed_all(creator.make_seed(seed, 1))
         optimizer, schedulers = configured(module.configure_optimizers())
         self.trainer.optimizers = [optimizer]
-        scheduled = _torch_schedules.scheduled(schedulers, [optimizer], "epoch")
+        scheduled = _torch_schedules.scheduled(map(_attentive, schedulers), [optimizer], "epoch")
         module.optimizers = lambda *_, **__: optimizer
         found = [each.scheduler for each in scheduled]
         module.lr_schedulers = lambda: found[0] if len(found) == 1 else found or None
@@ -86,6 +88,7 @@ class Model(plain.Model):
         self._reduced: dict[tuple[str, bool], Any] = {}
         self.judgement = Means()
         self._batch = 0
+        self._has_begun = False
         module._trainer = self.trainer
         module.log = self._log
         module.print = print if self.trainer.is_global_zero else lambda *_, **__: None
@@ -112,6 +115,9 @@ class Model(plain.Model):
         self.trainer.max_epochs = self.info.get("num_epochs")
         self.trainer.current_epoch, self.trainer.global_step = epoch, self.step
         self._batch = batch
+        if not self._has_begun:
+            self._has_begun = True
+            self.module.on_train_start()
         self.module.on_train_epoch_start()
 
     def epoch_ends(self, record: dict[str, float]) -> None:
@@ -136,7 +142,7 @@ class Model(plain.Model):
         if unheard := _never_called(type(self.module)):
             _report.note(
                 f"the module's {', '.join(unheard)} will not be called: without a Trainer only "
-                "on_train_epoch_start and on_train_epoch_end are"
+                f"{', '.join(sorted(_CALLED))} are"
             )
 
     def _forward(self, values: Any) -> tuple[Any, Any, Any]:
@@ -178,7 +184,20 @@ class Model(plain.Model):
             raise ValueError("the module has no validation_step: write one, or leave validation_data out")
         self.judgement.reset()
         self.judgement = Means()
+        with torch.no_grad():
+            self.module.on_validation_start()
+            self.module.on_validation_epoch_start()
         return False
+
+    def judged(self) -> None:
+        """All rows of this worker are judged; what the module logs now is about them."""
+        self._logged = {}
+        with torch.no_grad():
+            # Where there were none, code of users could make no mean.
+            if self.judgement.rows:
+                self.module.on_validation_epoch_end()
+                self.judgement.join(self._logged, self.judgement.rows)
+            self.module.on_validation_end()
 
     def evaluate(self, lane: int, part: Batch, meters: Mapping[str, Any]) -> float:
         """Let the module judge some rows."""
@@ -212,9 +231,23 @@ def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool
 
 def _step(step: Any, values: Any, place: int) -> Any:
     """What a step of the module returns; it need not ask for the number of the batch."""
-    takes = inspect.signature(step).parameters.values()
-    alone = len(takes) == 1 and next(iter(takes)).kind is not inspect.Parameter.VAR_POSITIONAL
+    itself = int(hasattr(step, "__self__"))
+    alone = _arguments(getattr(step, "__func__", step)) == itself + 1
     return step(values) if alone else step(values, place)
+
+
+@functools.cache
+def _arguments(function: Any) -> float:
+    """How many it takes."""
+    takes = inspect.signature(function).parameters.values()
+    return math.inf if any(each.kind is each.VAR_POSITIONAL for each in takes) else len(takes)
+
+
+def _attentive(scheduler: Any) -> Any:
+    """A scheduler, and what it looks at: Lightning passes over that of one that looks at nothing."""
+    if not isinstance(scheduler, Mapping) or _torch_schedules.looks(scheduler.get("scheduler")):
+        return scheduler
+    return {name: value for name, value in scheduler.items() if name != "monitor"}
 
 
 def _reducing(how: str) -> Any:
@@ -241,7 +274,15 @@ def _check(module: Any) -> None:
         )
 
 
-_CALLED = {"on_train_epoch_start", "on_train_epoch_end"}
+_CALLED = {
+    "on_train_start",
+    "on_train_epoch_start",
+    "on_train_epoch_end",
+    "on_validation_start",
+    "on_validation_epoch_start",
+    "on_validation_epoch_end",
+    "on_validation_end",
+}
 _OTHER_HOOKS = {"configure_gradient_clipping", "lr_scheduler_step", "optimizer_step", "optimizer_zero_grad"}
 
 
@@ -280,7 +321,7 @@ def configured(found: Any) -> tuple[Any, list[Any]]:
         [found] = found
     if isinstance(found, Mapping):
         schedulers = found.get("lr_scheduler", schedulers)
-        if "monitor" in found and not isinstance(schedulers, Mapping):
+        if schedulers and "monitor" in found and not isinstance(schedulers, Mapping):
             schedulers = {"scheduler": schedulers, "monitor": found["monitor"]}
         found = found["optimizer"]
     if found is None:

@@ -7,6 +7,9 @@ use grampus_native::schedule::{PlateauState, Schedule};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+/// What stands before the name of a value that was measured on validation data.
+const VALIDATED: &str = "val_";
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Rates>()
 }
@@ -54,10 +57,13 @@ impl Rates {
         let Some(score) = record.get(&plateau.monitor) else {
             let mut names: Vec<&str> = record.keys().map(String::as_str).collect();
             names.sort_unstable();
+            let validated = names.iter().any(|name| name.starts_with(VALIDATED));
+            let missed = plateau.monitor.starts_with(VALIDATED) && !validated;
             return Err(PyValueError::new_err(format!(
-                "there is no {:?} for the schedule to look at: an epoch has {}",
+                "there is no {:?} for the schedule to look at: an epoch has {}{}",
                 plateau.monitor,
-                names.join(", ")
+                names.join(", "),
+                if missed { "; pass validation_data=" } else { "" }
             )));
         };
         let mut seen = self.plateau();
