@@ -44,7 +44,7 @@ _COMPILED = "_orig_mod."
 
 def save_weights(module: Any, path: str) -> None:
     """Write a file of weights: torch's own, or safetensors."""
-    weights = _torch_state.uncompiled(module).state_dict()
+    weights = _in_host(_torch_state.uncompiled(module))
     if path.endswith(".safetensors"):
         _write(weights, path)
         return
@@ -59,6 +59,15 @@ def save_weights(module: Any, path: str) -> None:
         unfinished.replace(place)
 
 
+def _in_host(module: Any) -> Any:
+    """All weights; who reads them need not have the GPU on which code of the user has made the model."""
+    weights = module.state_dict()
+    for name, value in weights.items():
+        if isinstance(value, torch.Tensor) and not value.is_cpu:
+            weights[name] = value.cpu()
+    return weights
+
+
 def save_as(module: Any, path: str, form: str | None, example: Any) -> None:
     """Write a folder of another's format, or an ONNX file where none is named."""
     module = _torch_state.uncompiled(module)
@@ -67,8 +76,9 @@ def save_as(module: Any, path: str, form: str | None, example: Any) -> None:
 
         with _beside(path) as (folder, place):
             _torch_dcp.check_place(place)
-            _check_tensors(module.state_dict())
-            _torch_dcp.write(module.state_dict(), folder)
+            weights = _in_host(module)
+            _check_tensors(weights)
+            _torch_dcp.write(weights, folder)
             _swap(folder, place)
     elif form == "pretrained":
         with _beside(path) as (folder, place):

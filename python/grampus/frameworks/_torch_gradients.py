@@ -427,8 +427,8 @@ class LaneBuffers:
         self._has_any = next(model.buffers(), None) is not None and not lanes.alone
         # Whether there are lanes here whose changes do not last.
         self._others = lanes.mine != range(1)
-        # Names of those that lane 0 has been seen to change.
-        self._changing: list[str] = []
+        # Names of those that lane 0 has been seen to change, in this order.
+        self._changing: dict[str, None] = {}
         self._steps = 0
         self._news: list[str] = []
         # Those that lane 0 has made in a step, or of another shape: caches, mostly, which then stay.
@@ -515,7 +515,7 @@ class LaneBuffers:
             news, made = pickle.loads(
                 self._lanes.group._native.gather_bytes(pickle.dumps((self._news, made)))[0]
             )
-            self._changing += news
+            self._changing |= dict.fromkeys(news)
             # A worker whose lanes had no rows may be without some, and makes them later.
             _put({name: unpacked(value) for name, value in made.items() if name in buffers}, buffers)
         if said and self._others and self._lanes.mine[0] == 0:
@@ -531,7 +531,7 @@ class LaneBuffers:
             return True
         if self._lanes.mine != range(1):
             return False
-        self._changing += [name for name in self._news if name not in self._changing]
+        self._changing |= dict.fromkeys(self._news)
         self._commit(self._buffers())
         return True
 
