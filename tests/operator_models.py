@@ -116,6 +116,13 @@ def estimator(operator, **other):
     return gp.Estimator.from_torch(**{**given, **other})
 
 
+def by_hand(epochs, batch_size, seed=1):
+    """The same training on one lane, without an operator."""
+    plain = estimator(None, workers=1, seed=seed)
+    history = plain.fit(data(), epochs=epochs, batch_size=batch_size)
+    return plain, history
+
+
 def gan(**other):
     given = {
         "model": lambda config: [nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))],

@@ -10,19 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
-from operator_models import ROWS, Epochs, Gan, Plain, Steps, adam, data, estimator, gan
+from operator_models import ROWS, Epochs, Gan, Plain, Steps, by_hand, data, estimator, gan
 from torch import nn
 
 import grampus as gp
 
 runtime = one_cluster(workers=3, heartbeat_timeout=1.5)
-
-
-def by_hand(epochs, batch_size, seed=1):
-    """The same training on one lane, without an operator."""
-    plain = estimator(None, workers=1, seed=seed)
-    history = plain.fit(data(), epochs=epochs, batch_size=batch_size)
-    return plain, history
 
 
 def test_a_step_of_ones_own_is_a_step():
@@ -464,113 +457,6 @@ def test_wrong_use_is_named():
         estimator(Epochs, workers=1).fit(data(), audit=True)
     with pytest.raises(TypeError, match=r"info must be a dict"):
         estimator(None).fit(data(), info=3)
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision_keeps_weights_and_promises(precision, tmp_path):
-    digests = set()
-    for workers in (1, 2):
-        half = estimator(None, workers=workers, lanes=2, precision=precision)
-        loss = half.fit(data(), epochs=2, batch_size=32)["loss"]
-        digests.add(half.digest())
-    assert len(digests) == 1
-    whole = estimator(None, workers=2)
-    expected = whole.fit(data(), epochs=2, batch_size=32)["loss"]
-    assert loss == pytest.approx(expected, rel=0.02)
-    assert loss != expected
-    assert {value.dtype for value in half.state_dict().values()} == {torch.float32}
-    answer = half.predict(data()["x"][:4])
-    assert answer.dtype == {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-    half.save(tmp_path / "half")
-    later = estimator(None, workers=1, precision=precision).load(tmp_path / "half")
-    straight = estimator(None, workers=2, precision=precision)
-    straight.fit(data(), epochs=3, batch_size=32)
-    later.fit(data(), epochs=1, batch_size=32)
-    assert later.digest() == straight.digest()
-    own = estimator(Steps, workers=2, precision=precision)
-    assert own.fit(data(), epochs=2, batch_size=32)["loss"] == pytest.approx(expected, rel=0.02)
-
-
-def test_a_loss_that_overflows_makes_the_scale_smaller():
-    def huge(output, target):
-        return nn.functional.cross_entropy(output.float(), target) * 100
-
-    half = estimator(None, workers=2, loss=huge, precision="fp16", optimizer=adam)
-    before = half.state_dict()
-    half.fit(data(), epochs=1, max_steps=1, batch_size=32)
-    # The first gradients were infinite: no step was taken.
-    assert all(torch.equal(value, before[name]) for name, value in half.state_dict().items())
-    half.fit(data(), epochs=3, batch_size=8)
-    assert not all(torch.equal(value, before[name]) for name, value in half.state_dict().items())
-
-
-def test_settings_of_precision_and_device():
-    with pytest.raises(ValueError, match=r"precision must be 'bf16', 'fp16' or None, it is 'double'"):
-        estimator(None, precision="double")
-    if not torch.cuda.is_available():
-        for device in ("cuda", "cuda:0", torch.device("cuda")):
-            with pytest.raises(ValueError, match=r"'cuda.* was asked for, and this worker sees no GPU"):
-                estimator(None, workers=1, device=device).fit(data())
-    for device in ("gpu", 1.5):
-        with pytest.raises(ValueError, match=r"device must be 'cpu' or 'cuda', it is"):
-            estimator(None, workers=1, device=device).fit(data())
-    estimator(None, workers=1, device="cpu").fit(data(), max_steps=1)
-
-
-class Checkpointed(nn.Module):
-    """Gives up what it computed, and computes it again."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
-
-    def forward(self, x):
-        from torch.utils.checkpoint import checkpoint
-
-        return self.second(checkpoint(lambda each: torch.relu(self.first(each)), x, use_reentrant=False))
-
-
-def compiled(config):
-    return torch.compile(Plain(), backend="aot_eager" if config.get("traced") else "eager")
-
-
-def test_models_that_are_compiled_or_give_up_activations(tmp_path):
-    plain = estimator(None, workers=2)
-    plain.fit(data(), epochs=1, batch_size=50)
-    fast = estimator(None, workers=2, model=compiled)
-    fast.fit(data(), epochs=1, batch_size=50)
-    assert fast.digest() == plain.digest()
-    fast.save(tmp_path / "weights.safetensors")
-    assert estimator(None).load(tmp_path / "weights.safetensors").digest() == plain.digest()
-    sparing = estimator(None, workers=2, model=Checkpointed)
-    first, last = sparing.fit(data(), epochs=4, batch_size=20)["loss"][::3]
-    assert last < first
-
-
-def convolutions(config):
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3))
-    return net.to(memory_format=torch.channels_last) if config["last"] else net
-
-
-def test_channels_last_is_kept():
-    generator = torch.Generator().manual_seed(0)
-    pictures = {"x": torch.randn(24, 3, 8, 8, generator=generator), "y": torch.arange(24) % 3}
-    found = []
-    for last in (False, True):
-        own = estimator(None, workers=2, model=convolutions, config={"last": last})
-        own.fit(pictures, epochs=2, batch_size=8)
-        found.append(own.state_dict())
-    for name, value in found[0].items():
-        assert torch.allclose(value, found[1][name], atol=1e-5)
-
-
-def test_lanes_accumulate_gradients():
-    # One worker with four lanes: a quarter of the batch is in memory at a time.
-    own = estimator(None, workers=1, lanes=4)
-    own.fit(data(), epochs=2, batch_size=100)
-    plain = by_hand(2, 100)[0]
-    for name, value in own.state_dict().items():
-        assert torch.allclose(value, plain.state_dict()[name], atol=1e-6)
 
 
 def test_every_kind_of_backend_takes_operators():
