@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -180,6 +181,21 @@ def test_a_distributed_checkpoint_runs_no_code(trained):
     with pytest.raises(CheckpointError, match="Weights only load failed"):
         trained.load("in")
     assert left() == ["in"]
+
+
+def test_a_distributed_checkpoint_of_another_python(trained, monkeypatch):
+    """Some versions write a member of an enum by its name, as an attribute."""
+    kind = dcp.metadata._MEM_FORMAT_ENCODING
+    by_name = lambda member, _: (getattr, (kind, member.name))  # noqa: E731
+    monkeypatch.setattr(kind, "__reduce_ex__", by_name)
+    dcp.save(trained.state_dict(), checkpoint_id="in", no_dist=True)
+    assert b"getattr" in Path("in/.metadata").read_bytes()
+    found = other().load("in")
+    assert found.digest() == trained.digest()
+    # It leads to a name, and to no attribute.
+    Path("in/.metadata").write_bytes(pickle.dumps(Bomb(getattr, OrderedDict, "fromkeys")))
+    with pytest.raises(CheckpointError, match="does not describe a checkpoint"):
+        found.load("in")
 
 
 # Folders of Hugging Face

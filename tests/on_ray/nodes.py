@@ -39,8 +39,8 @@ class Alone:
 class Nodes:
     """Two nodes with one CPU each, unless told otherwise, until they are closed."""
 
-    def __init__(self, folder: Path, cpus: int = 1) -> None:
-        """Start them, and wait until the head takes connections."""
+    def __init__(self, folder: Path, cpus: int = 1, losses: bool = True) -> None:
+        """Start them, and wait until the head takes connections; `losses` where some are to be lost."""
         token = folder / "token"
         token.write_text(secrets.token_hex(32))
         token.chmod(0o600)
@@ -49,13 +49,14 @@ class Nodes:
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-            # A node whose raylet is gone is given up after so long.
-            "RAY_health_check_period_ms": "500",
-            "RAY_health_check_failure_threshold": "4",
             "HOME": str(folder),
             # Tasks have the modules of tests.
             "PYTHONPATH": str(Path(__file__).parent.parent),
         }
+        if losses:
+            # A node whose raylet is gone is given up soon. One of a busy machine may be silent for longer.
+            self.environment["RAY_health_check_period_ms"] = "500"
+            self.environment["RAY_health_check_failure_threshold"] = "4"
         self._folder = folder
         self.address = f"{HEAD}:{PORT}"
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
@@ -102,7 +103,7 @@ class Nodes:
 def main() -> int:
     """Run a program beside two nodes, in their network: `nodes.py FOLDER PROGRAM …`."""
     alone = Alone()
-    nodes = Nodes(Path(sys.argv[1]), cpus=2)
+    nodes = Nodes(Path(sys.argv[1]), cpus=2, losses=False)
     try:
         return subprocess.run(sys.argv[2:], check=False, env={**os.environ, **nodes.environment}).returncode
     finally:

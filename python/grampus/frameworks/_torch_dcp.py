@@ -30,11 +30,19 @@ _PARTS = {
     # Where it was written; the module has another name since Python 3.13.
     *((module, kind) for module in ("pathlib", "pathlib._local") for kind in ("PosixPath", "WindowsPath")),
 }
+
+
+def _member(_: Any, name: str) -> str:
+    """The name of a member of an enum: Python 3.11 has written it so for a while, and its value is not used."""
+    return name
+
+
 _PLAIN: dict[tuple[str, str], Any] = {
     (metadata.__name__, "_MEM_FORMAT_ENCODING"): int,
     ("torch", "Size"): tuple,
     ("torch.serialization", "_get_layout"): str,
     ("collections", "OrderedDict"): dict,
+    ("builtins", "getattr"): _member,
 }
 
 
