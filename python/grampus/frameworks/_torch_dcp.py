@@ -33,7 +33,7 @@ _PARTS = {
 
 
 def _member(_: Any, name: str) -> str:
-    """The name of a member of an enum: Python 3.11 has written it so for a while, and its value is not used."""
+    """The name of a member of an enum, as Python 3.11 has written it for a while; its value is not used."""
     return name
 
 
