@@ -109,7 +109,7 @@ def packed_environment(folder):
             )
     shutil.copytree(Path(grampus.__file__).parent, packages / "grampus")
     # Without the .pth files of that folder, by which an editable Grampus would be found there.
-    (packages / "others.pth").write_text(f"{here}\n")
+    (packages / "others.pth").write_text(f"import sys; sys.path.append({str(here)!r})\n")
     archive = folder / "env.tar.gz"
     pack = [str(Path(sys.executable).with_name("venv-pack")), "-p", made, "-o", archive]
     subprocess.run([*pack, "--compress-level", "1", "-q"], check=True, timeout=120)
