@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from grampus._training.job import Spec
     from grampus._training.lanes import Lanes
+    from grampus.operators import Timers
 
 Tensor = Any
 # What sums the gradients of several lanes.
@@ -55,6 +56,9 @@ _BACKENDS: dict[str, Any] = {
     "torch_distributed": ProcessGroupGradients,
     "horovod": HorovodGradients,
 }
+
+# Around what is done in each step where there is nothing to do besides: one for all.
+_PLAINLY = nullcontext()
 
 
 class Model(LoopModel):
@@ -140,12 +144,13 @@ class Model(LoopModel):
         if self.device.type == "cuda" and self.lanes.alone:
             self._late = Late()
 
+    def _timed(self, name: str) -> AbstractContextManager[None]:
+        """Count the time of what is done inside, where somebody asks for it."""
+        return _PLAINLY if self.timers is None else self._recorded(self.timers, name)
+
     @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        if self.timers is None:
-            yield
-            return
-        with self.timers.record(name):
+    def _recorded(self, timers: Timers, name: str) -> Iterator[None]:
+        with timers.record(name):
             yield
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
@@ -356,7 +361,7 @@ class Model(LoopModel):
             return _torch_outputs.loss_of(self.loss, output, target), output, target
 
     def _casting(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.precision is None else self.precision.autocast()
+        return _PLAINLY if self.precision is None else self.precision.autocast()
 
     def _said_by_all(self) -> dict[str, float]:
         """Numbers beside the loss that each worker has about its rows, over all of them."""
