@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
@@ -241,7 +242,8 @@ def zeros(config):
 def test_gradients_are_clipped_by_the_norm_over_all_parameters():
     data = {"x": torch.ones(8, 2), "y": torch.ones(8, 1)}
     estimator = line(model=zeros, config={"lr": 1.0})
-    estimator.set_l2_norm_gradient_clipping(0.5)
+    # Numbers of numpy are numbers.
+    estimator.set_l2_norm_gradient_clipping(np.float32(0.5))
     estimator.fit(data, batch_size=8)
     moved = torch.cat([value.flatten() for value in estimator.state_dict().values()])
     assert moved.norm().item() == pytest.approx(0.5, rel=1e-4)

@@ -57,6 +57,19 @@ def test_methods_may_call_those_that_they_stand_for(workers):
     assert torch.allclose(own.predict(data()["x"]), 2 * plain.predict(data()["x"]))
 
 
+class Mute(gp.TrainingOperator):
+    def train_epoch(self, iterator, info):
+        return super().train_epoch(iterator, info)
+
+    def train_batch(self, batch, batch_info):
+        super().train_batch(batch, batch_info)
+
+
+def test_a_batch_of_which_nothing_is_said_is_named():
+    with pytest.raises(TypeError, match=r"train_batch of the operator returned a NoneType: return a dict"):
+        estimator(Mute, workers=2).fit(data(), batch_size=32)
+
+
 def test_a_step_around_that_of_an_operator():
     own, plain = estimator(Bare, workers=2), estimator(None, workers=2)
     history = own.fit(data(), epochs=2, batch_size=32)

@@ -72,7 +72,7 @@ def settle_in(folder: str | None) -> None:
 
     Those of a loader lie in a folder of each of its processes, and one that is killed leaves it behind.
     """
-    if folder and len(folder) + len("/listener-12345678") <= _LONGEST_SOCKET:
+    if folder and len(os.fsencode(folder)) + len("/listener-12345678") <= _LONGEST_SOCKET:
         multiprocessing.process.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined]
 
 

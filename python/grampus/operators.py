@@ -184,7 +184,8 @@ class TrainingOperator:
         means = Means()
         first = info.get("global_step", 0)
         for place, batch in enumerate(batches):
-            said = dict(work(batch, {**info, "batch_idx": place, "global_step": first + place}))
+            told = work(batch, {**info, "batch_idx": place, "global_step": first + place})
+            said = dict(checked(told, work.__name__))
             rows = said.pop("num_samples", None)
             means.add(said, rows_of(batch) if rows is None else int(rows))
         return {**means.values(), "num_samples": means.rows}
@@ -293,6 +294,17 @@ def overrides(operator: type[TrainingOperator] | None, *names: str) -> bool:
     if operator is None:
         return False
     return any(getattr(operator, name) is not getattr(TrainingOperator, name) for name in names)
+
+
+def checked(said: Any, method: str) -> dict[str, Any]:
+    """What a method of an operator has returned, if it is what it should be."""
+    if not isinstance(said, dict):
+        loss = "train_loss" if method.startswith("train") else "val_loss"
+        raise TypeError(
+            f"{method} of the operator returned a {type(said).__name__}: return a dict of numbers, such as "
+            f"{{'{loss}': loss.item(), 'num_samples': len(batch)}}"
+        )
+    return said
 
 
 def rows_of(batch: Any) -> int:

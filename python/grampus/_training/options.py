@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 from grampus._training import saved
 from grampus._training.job import Saving
@@ -44,7 +44,8 @@ def check_size(value: Any, name: str, least: int = 1) -> int:
 
 def check_number(value: Any, name: str) -> None:
     """A number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    # Those of numpy are some, too; texts have no such method.
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat):
         raise TypeError(f"{name} must be a number, it is {value!r}")
 
 

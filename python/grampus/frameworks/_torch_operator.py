@@ -25,7 +25,7 @@ from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, step_of
 from grampus.frameworks.torch import Model
-from grampus.operators import Timers, TrainingOperator, overrides, rows_of
+from grampus.operators import Timers, TrainingOperator, checked, overrides, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -164,7 +164,7 @@ class Operated(Model):
                 self._seed(seed)
                 info = {**self.info, "batch_idx": self._batch, "global_step": self.step}
                 info["epoch_idx"] = self.epoch
-                said = self._checked(self.operator.train_batch(self._here(part.values), info), "train_batch")
+                said = checked(self.operator.train_batch(self._here(part.values), info), "train_batch")
         except CollectiveError:
             raise
         except Exception as error:
@@ -220,7 +220,7 @@ class Operated(Model):
         if batches is None:
             return {}, 0
         said = self.operator.train_epoch(batches, info)
-        return self._checked(said, "train_epoch"), self._gone_rows
+        return checked(said, "train_epoch"), self._gone_rows
 
     def _batches(self, feed: Any) -> Iterator[Any]:
         """All batches of this worker in an epoch."""
@@ -240,15 +240,6 @@ class Operated(Model):
             if rows:
                 self._gone_rows += rows
                 yield self._here(batch.values)
-
-    def _checked(self, said: Any, method: str) -> Mapping[str, Any]:
-        if not isinstance(said, dict):
-            loss = "train_loss" if method.startswith("train") else "val_loss"
-            raise TypeError(
-                f"{method} of the operator returned a {type(said).__name__}: return a dict of numbers, such "
-                f"as {{'{loss}': loss.item(), 'num_samples': len(batch)}}"
-            )
-        return said
 
     def _count(self, means: Means, said: Mapping[str, Any], rows: int) -> None:
         """Add up what was said about some rows."""
@@ -527,7 +518,7 @@ class Operated(Model):
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
             raise
-        self._count(self.judgement, self._checked(said, "validate_batch"), len(part.rows))
+        self._count(self.judgement, checked(said, "validate_batch"), len(part.rows))
         return 0.0
 
     def judge_all(self, batches: Iterator[Batch]) -> bool:
@@ -550,7 +541,7 @@ class Operated(Model):
         said: Mapping[str, Any] = {}
         with torch.no_grad():
             if found is not None:
-                said = self._checked(self.operator.validate(found, self._judging_info()), "validate")
+                said = checked(self.operator.validate(found, self._judging_info()), "validate")
         # What it did not ask for still belongs to the work of all.
         for batch in batches:
             rows += rows_of(batch.values)
