@@ -13,6 +13,8 @@ BENCH := .venv-bench/.stamp-bench
 BENCH_WHEEL := .venv-bench/.stamp-wheel
 SPARK3 := .venv-spark3/.stamp-spark3
 DOCS := .venv-docs/.stamp-docs
+DEMO := .venv-demo/.stamp-demo
+WHEEL := target/dist/.stamp-wheel
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
 UV := target/uv/bin/uv
 UV_INSTALL = $(UV) pip install --quiet --no-deps --compile-bytecode
@@ -20,6 +22,8 @@ UV_INSTALL = $(UV) pip install --quiet --no-deps --compile-bytecode
 export UV_SYSTEM_CERTS := true
 # Tests wait for processes and deadlines more than they compute: files of them run beside each other.
 TEST_PROCESSES ?= 2
+# For one benchmark; all of them together take less than this where nothing else runs.
+SMOKE_SECONDS ?= 240
 
 # All files under crates/, not only *.rs: pages and texts are compiled in.
 RUST_SOURCES := $(shell find crates -type f) Cargo.toml $(wildcard Cargo.lock) pyproject.toml
@@ -27,33 +31,31 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/grampus-chaos/drivers)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-rust test-python test-spark test-ray prepare java check fuzz chaos docs lock clean
-.PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions bench-native bench-rust bench-build bench-spark bench-ray
+.PHONY: help demo test test-rust test-python test-spark test-ray prepare test-needs check fuzz chaos docs lock clean
+.PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions bench-native bench-rust bench-build bench-spark bench-ray bench-smoke
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
-demo: $(NATIVE) $(TORCH) ## run the main job on two workers
-	$(PY) examples/fashion_mnist.py --batch-size 32 --lr 0.008 --epochs 3
+demo: $(DEMO) ## train on two workers, with an optimised build; .venv-demo runs the other examples, too
+	.venv-demo/bin/python examples/fashion_mnist.py --batch-size 32 --lr 0.008 --epochs 3
 
 test: test-rust test-python ## run all tests
 
-test-rust: ## run the Rust tests and the examples in the Rust documentation
+test-rust: test-needs ## run the Rust tests and the examples in the Rust documentation
 	cargo test --workspace
 
-test-python: $(NATIVE) $(TORCH) java ## run the Python tests, those on Spark and Ray among them
+test-python: $(NATIVE) $(TORCH) test-needs ## run the Python tests, those on Spark and Ray among them
 	$(PY) -m pytest tests -n $(TEST_PROCESSES)
 
-test-spark: $(NATIVE) $(TORCH) java ## run the tests on a real Spark
+test-spark: $(NATIVE) $(TORCH) test-needs ## run the tests on a real Spark
 	$(PY) -m pytest tests/on_spark -n $(TEST_PROCESSES)
 
-test-ray: $(NATIVE) $(TORCH) ## run the tests on a real Ray
+test-ray: $(NATIVE) $(TORCH) test-needs ## run the tests on a real Ray
 	$(PY) -m pytest tests/on_ray
 
-java: # Spark needs one
-	@command -v java > /dev/null || { echo "installing Java 17 for Spark"; \
-		apt-get update -qq && apt-get install -qq -y --no-install-recommends openjdk-17-jre-headless; } \
-	|| { echo "Spark needs Java 17 or newer: install it" >&2; exit 1; }
+test-needs: # or the tests that need them are skipped, with the reason
+	@scripts/install_test_needs.sh
 
 prepare: $(TORCH) ## compile what the tests need, while their packages are installed (make -j2 prepare)
 prepare: rust-tests
@@ -101,7 +103,7 @@ bench-train: $(BENCH_WHEEL) ## time training against torchrun, Lightning, Ray Tr
 bench-goodput: $(BENCH_WHEEL) ## count what gets trained while workers are killed, beside torchrun
 	.venv-bench/bin/python bench/goodput.py $(BENCH_ARGS)
 
-bench-data: $(BENCH_WHEEL) ## time reading against pandas, polars, Ray Data and torch loaders (BENCH_ARGS="--images DIR")
+bench-data: $(BENCH_WHEEL) ## time reading against pandas, polars, Ray Data and torch loaders (BENCH_ARGS="--images DIR" for your own)
 	.venv-bench/bin/python bench/data.py $(BENCH_ARGS)
 
 bench-spark: $(BENCH_WHEEL) $(SPARK3) ## time training and predictions on Spark against TorchDistributor, Petastorm and Orca
@@ -114,8 +116,15 @@ bench-native: $(BENCH_WHEEL) ## time native models against PyTorch, on one threa
 	.venv-bench/bin/python bench/native.py $(BENCH_ARGS)
 
 bench-rust: $(BENCH) ## time a program in Rust against PyTorch DDP, and against itself without sync
-	cargo build --release -p grampus --example fashion_mnist
 	.venv-bench/bin/python bench/rust.py $(BENCH_ARGS)
+
+# Every script of bench/ that is run by itself, as it is found, so that none is forgotten.
+bench-smoke: $(NATIVE) $(TORCH) rust-tests ## run every benchmark once, at its smallest, to see that it works
+	@failed=; times=; for script in $$(grep -l __main__ bench/*.py); do \
+		echo "==> $$script --smoke"; began=$$(date +%s); status=0; \
+		timeout --kill-after=10 $(SMOKE_SECONDS) $(PY) $$script --smoke || { status=$$?; failed="$$failed $$script"; }; \
+		times="$$times$$(($$(date +%s) - began)) s, status $$status: $$script\n"; \
+	done; printf "$$times"; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 bench-build: ## time a first build of a program in Rust, and weigh its binary
 	$(PYTHON) bench/build.py
@@ -136,10 +145,11 @@ lock: $(UV) ## write requirements/*.lock anew from requirements/*.in
 	$(call LOCK,dev) --excludes requirements/gpu.exclude --no-emit-package torch
 	$(call LOCK,bench) --excludes requirements/gpu.exclude --no-emit-package torch
 	$(call LOCK,docs)
+	$(call LOCK,demo) --excludes requirements/gpu.exclude --no-emit-package torch -c requirements/dev.lock
 	$(call LOCK,spark3) --no-deps
 
 clean: ## remove all that was built
-	rm -rf target fuzz/target .venv .venv-bench .venv-docs .venv-spark3
+	rm -rf target fuzz/target .venv .venv-bench .venv-demo .venv-docs .venv-spark3
 	find python tests examples bench scripts docs -name __pycache__ -prune -exec rm -rf {} + 2> /dev/null || true
 	rm -f python/grampus/*.so
 
@@ -187,10 +197,21 @@ $(NATIVE): $(DEV) $(RUST_SOURCES)
 	VIRTUAL_ENV=$(CURDIR)/.venv .venv/bin/maturin develop --quiet
 	@touch $@
 
-$(BENCH_WHEEL): $(BENCH) $(DEV) $(RUST_SOURCES) $(PYTHON_SOURCES)
-	rm -rf target/wheels
-	.venv/bin/maturin build --release --quiet --out target/wheels
-	$(UV_INSTALL) --python .venv-bench --reinstall target/wheels/*.whl
+# What users install: optimised, which a build for tests is not.
+$(WHEEL): $(RUST_SOURCES) $(PYTHON_SOURCES) | $(UV)
+	@echo "compiling an optimised build; the first takes some minutes"
+	rm -rf target/dist
+	$(UV) build --wheel --python $(PYTHON) --out-dir target/dist
+	@touch $@
+
+$(BENCH_WHEEL): $(BENCH) $(WHEEL)
+	$(UV_INSTALL) --python .venv-bench --reinstall target/dist/*.whl
+	@touch $@
+
+$(DEMO): requirements/demo.lock $(WHEEL) | $(UV)
+	$(call venv,.venv-demo,$<)
+	$(call torch,.venv-demo)
+	$(UV_INSTALL) --python .venv-demo target/dist/*.whl
 	@touch $@
 
 $(CARGO_FUZZ):

@@ -9,7 +9,6 @@ each in a network namespace of its own. What is not installed is left out, aloud
 
 import argparse
 import functools
-import json
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import Failed, machine, version
+from harness import HERE, ROOT, Failed, miss, parse, save
 from ranks import (
     ONE_THREAD,
     Contest,
@@ -33,8 +32,6 @@ from ranks import (
     show_progress,
 )
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
 RANK = str(HERE / "contenders" / "collective_rank.py")
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 128 * MIB)
@@ -60,7 +57,8 @@ TITLES = {
 }
 LOCAL = ("gloo", "openmpi", "grampus", "grampus-copy", "grampus-torch")
 HOSTS = ("gloo", "tls", "plain")
-TURN = 0.2
+OURS = (*LOCAL[2:], *HOSTS[1:])
+TURN, SMOKE_TURN = 0.2, 0.01
 FEWEST, MOST = 3, 20_000
 # OpenMPI's own defaults, said aloud, but for the eager limit: a message of up to 64 KiB goes through its
 # shared segment, because a system call a message costs more than a second copy (11 instead of 18 µs).
@@ -167,12 +165,12 @@ def one_call(group: Group, size: int, calls: int) -> float:
     return max(answer["seconds"] for answer in group.ask(do="time", size=size, calls=calls))
 
 
-def calls_in_a_turn(group: Group, size: int) -> int:
+def calls_in_a_turn(group: Group, size: int, turn: float) -> int:
     """Check the sum, then find how many calls fill a turn; this is also the round that is not counted."""
     group.ask(do="check", size=size)
     calls = FEWEST
     for share in (0.1, 1.0):
-        calls = round(share * TURN / one_call(group, size, calls))
+        calls = round(share * turn / one_call(group, size, calls))
         calls = min(max(calls, FEWEST), MOST)
     return calls
 
@@ -185,21 +183,24 @@ def measured(contest: Contest, enter: Callable[[], None], options: argparse.Name
         show_progress(f"  start {start} of {len(plan)}")
         with contest:
             enter()
-            take_turns(contest, samples, options.sizes, rounds, start)
+            take_turns(contest, samples, options, rounds, start)
     show_progress("")
     return samples
 
 
-def take_turns(contest: Contest, samples: Samples, sizes: list[int], rounds: int, start: int) -> None:
+def take_turns(
+    contest: Contest, samples: Samples, options: argparse.Namespace, rounds: int, start: int
+) -> None:
+    turn_seconds = SMOKE_TURN if options.smoke else TURN
     calls: dict[tuple[str, int], int] = {}
     for number in range(rounds + 1):
         show_progress(f"  start {start}, round {number} of {rounds}")
-        for place, size in enumerate(sizes):
+        for place, size in enumerate(options.sizes):
             for name in contest.in_turn(start + number + place):
                 if name in (COPY, STREAM) and size < LARGE:
                     continue
                 if number == 0:
-                    found = contest.attempt(name, lambda group: calls_in_a_turn(group, size))  # noqa: B023
+                    found = contest.attempt(name, lambda group: calls_in_a_turn(group, size, turn_seconds))  # noqa: B023
                     calls[name, size] = found or 0
                     continue
                 turn = calls[name, size]
@@ -260,11 +261,7 @@ def show_ratios(
     samples: Samples, pairs: list[tuple[str, str]], sizes: list[int], asked: dict[tuple[str, int], float]
 ) -> None:
     if not any(ratio(samples, *pair, size) for pair in pairs for size in sizes):
-        print(
-            "\n  nothing to compare: "
-            + ", ".join(dict.fromkeys(TITLES[ours] for _, ours in pairs))
-            + " did not run"
-        )
+        print("\n  nothing to compare: " + ", ".join(f"{TITLES[a]} ÷ {TITLES[b]}" for a, b in pairs))
         return
     print(f"\n  how many times faster{', and what is asked' if asked else ''}")
     titles = (f"{TITLES[theirs] + ' ÷ ' + TITLES[ours]:<26}" for theirs, ours in pairs)
@@ -325,7 +322,7 @@ def run_hosts(options: argparse.Namespace) -> dict:
             raise Refused("that needs root")
         hosts = join_hosts(2)
     except Refused as error:
-        print(f"\nleft out, no network namespaces can be made: {error}")
+        miss("\nbetween hosts", f"no network namespaces can be made: {error}", "GRAMPUS_REQUIRE_NETNS")
         return {}
     try:
         contest = Contest()
@@ -340,17 +337,6 @@ def run_hosts(options: argparse.Namespace) -> dict:
     show_ratios(samples, [("gloo", "tls"), ("gloo", "plain"), (STREAM, "plain")], options.sizes, {})
     contest.show_notes()
     return samples
-
-
-def save(options: argparse.Namespace, samples: Samples) -> None:
-    """Append one line, so that a later run can be laid beside this one."""
-    path = HERE / "results" / "collective.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    packages = {name: version(name) for name in ("grampus", "torch", "mpi4py", "numpy")}
-    line = {"machine": machine(), "packages": packages, "hosts": options.hosts, "procs": options.procs}
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps({**line, "results": samples}) + "\n")
-    print(f"\nappended to {path.relative_to(ROOT)}")
 
 
 def size_of(text: str) -> int:
@@ -376,7 +362,7 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="append a line to bench/results/collective.jsonl")
     names = sorted({*LOCAL, *HOSTS})
     parser.add_argument("--only", nargs="+", choices=names, metavar="CONTENDER", help=", ".join(names))
-    options = parser.parse_args()
+    options = parse(parser, rounds=1, starts=1, sizes=[SIZES[0], LARGE], only=OURS)
     if min(options.rounds, options.starts) < 1:
         parser.error("--rounds and --starts must be at least 1")
     if options.procs < 2:
@@ -385,9 +371,12 @@ def main() -> int:
         options.procs = 2
     options.sizes = options.sizes or list(HOSTS_SIZES if options.hosts else SIZES)
     show_machine()
-    samples = run_hosts(options) if options.hosts else run_local(options)
+    ways = [run_local, run_hosts] if options.smoke else [run_hosts if options.hosts else run_local]
+    for way in ways:
+        samples = way(options)
     if options.save:
-        save(options, samples)
+        packages = ("grampus", "torch", "mpi4py", "numpy")
+        save("collective", packages, hosts=options.hosts, procs=options.procs, results=samples)
     return 0
 
 

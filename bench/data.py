@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness import ROOT, parse
 from ranks import show_machine
 from turns import Contender, figures_in, interleaved, script
 
@@ -23,7 +24,7 @@ PACKAGES = ("grampus", "torch", "torchvision", "pandas", "polars", "pyarrow", "r
 
 
 def images(options: argparse.Namespace) -> list[Contender]:
-    where = (str(Path(options.images) / "train-*.parquet"), "--batch", "256")
+    where = (str(Path(options.images) / "train*.parquet"), "--batch", "256")
     return [
         Contender("grampus", script("images_grampus.py", *where), "grampus"),
         *[
@@ -60,11 +61,11 @@ def csv(options: argparse.Namespace) -> list[Contender]:
 
 def first(options: argparse.Namespace) -> None:
     """Print how long the first batch of many files takes."""
-    make_files(Path(options.scratch) / "files")
+    make_files(Path(options.scratch) / "files", options.files)
     ours = Contender(
         "grampus", script("first_batch.py", str(Path(options.scratch) / "files" / "*.parquet")), "grampus"
     )
-    print("\nfirst batch of 1,000 Parquet files, shuffled: running")
+    print(f"\nfirst batch of {options.files:,} Parquet files, shuffled: running")
     runs = interleaved([ours], options.rounds, lambda _, output: figures_in(output))["grampus"]
     seconds = statistics.median(run["seconds"] for run in runs)
     print(f"  {seconds:.3f} s  < 0.5 {'met' if seconds < 0.5 else 'missed'}")
@@ -75,12 +76,13 @@ def memory(options: argparse.Namespace) -> None:
     path = make_table(Path(options.scratch), options.rows * 3 // 2, "large")
     print(f"\nmemory of fit, MB beside what was there before: running ({path.name})")
     print(f"  {'':24}{'at most':>9}{'file':>8}{'packed':>8}{'windows':>9}")
-    for name, procs, window in [
+    ways = [
         ("kept, 1 worker", 1, None),
-        ("kept, 2 workers", 2, None),
         ("streamed, 1 worker", 1, 8),
+        ("kept, 2 workers", 2, None),
         ("streamed, 2 workers", 2, 8),
-    ]:
+    ]
+    for name, procs, window in ways[2:] if options.smoke else ways:
         asked = ["--procs", str(procs), *(["--window", str(window)] if window else [])]
         ours = Contender(name, script("fit_memory.py", str(path), *asked), "grampus")
         runs = interleaved([ours], options.rounds, lambda _, output: figures_in(output)).get(name)
@@ -153,16 +155,24 @@ def make_csv(folder: Path) -> None:
         pyarrow.csv.write_csv(pq.read_table(folder / "table.parquet"), folder / "table.csv")
 
 
-def make_files(folder: Path) -> None:
+def make_files(folder: Path, count: int) -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder.mkdir(exist_ok=True)
     draw = np.random.default_rng(1)
-    for number in range(1000):
+    for number in range(count):
         columns = {"a": draw.normal(size=1000), "b": draw.normal(size=1000), "y": draw.integers(0, 2, 1000)}
         pq.write_table(pa.table(columns), folder / f"{number:04}.parquet")
+
+
+def make_pictures(folder: str, count: int) -> None:
+    """Draw pictures of 32 x 32, as JPEG in Parquet."""
+    sys.path.append(str(ROOT / "examples"))
+    from cifar10 import draw_pictures
+
+    draw_pictures(folder, count)
 
 
 def main() -> int:
@@ -170,7 +180,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (5)")
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the table (5,000,000)")
     parser.add_argument(
-        "--images", metavar="DIR", help="Parquet files with columns `image` (JPEG) and `label`"
+        "--images",
+        metavar="DIR",
+        help="train*.parquet with columns `image` (JPEG) and `label` (20,000 that are drawn)",
     )
     parser.add_argument(
         "--scratch", metavar="DIR", help="where the table is written, and kept (a temporary folder)"
@@ -182,14 +194,15 @@ def main() -> int:
         metavar="SECTION",
         help=", ".join([*COMPARED, *ALONE]),
     )
-    options = parser.parse_args()
+    parser.set_defaults(files=1_000, pictures=20_000)
+    options = parse(parser, rounds=1, rows=2_000, files=4, pictures=16, images=None, scratch=None)
     names = options.only or [*COMPARED, *ALONE]
-    if "images" in names and options.images is None:
-        print("images: left out, --images names no folder")
-        names = [name for name in names if name != "images"]
     show_machine()
     with tempfile.TemporaryDirectory() as scratch:
         options.scratch = options.scratch or scratch
+        if "images" in names and options.images is None:
+            options.images = scratch
+            make_pictures(scratch, options.pictures)
         if {"table", "csv"} & set(names):
             make_table(Path(options.scratch), options.rows)
         if "csv" in names:

@@ -7,16 +7,13 @@ anew some times; a figure is the median over rounds. Gloo and Grampus must come 
 """
 
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
 
-from harness import machine, version
+from harness import HERE, parse, save
 from ranks import Contest, Group, need, rank_environments, rounds_of, show_machine, show_progress
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
 NAMES = ("alone", "gloo", "grampus")
 # What is asked of Grampus, by processes: against `alone`, and against Gloo.
 ASKED = {2: {"alone": 0.9, "gloo": 1.5}, 16: {"alone": 0.85, "gloo": 2.5}}
@@ -107,17 +104,6 @@ def compare_losses(losses: dict[str, list[float]], procs: int) -> bool:
     return equal
 
 
-def save(options: argparse.Namespace, rates: Rounds, losses: dict[str, list[float]]) -> None:
-    """Append one line, so that a later run can be laid beside this one."""
-    path = HERE / "results" / "ddp_lenet.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    packages = {name: version(name) for name in ("grampus", "torch")}
-    line = {"machine": machine(), "packages": packages, "procs": options.procs, "results": rates}
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps({**line, "losses": losses}) + "\n")
-    print(f"\nappended to {path.relative_to(ROOT)}")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--procs", type=int, default=2, help="processes (2)")
@@ -129,7 +115,7 @@ def main() -> int:
     )
     parser.add_argument("--save", action="store_true", help="append a line to bench/results/ddp_lenet.jsonl")
     parser.add_argument("--only", nargs="+", choices=NAMES, metavar="CONTENDER", help=", ".join(NAMES))
-    options = parser.parse_args()
+    options = parse(parser, rounds=1, starts=1, steps=2, only=["grampus"])
     if min(options.rounds, options.starts, options.steps) < 1 or options.procs < 2:
         parser.error("--rounds, --starts and --steps must be at least 1, --procs at least 2")
     if options.data and not list(Path(options.data).glob("train-images-idx3-ubyte*")):
@@ -146,7 +132,7 @@ def main() -> int:
     equal = compare_losses(losses, options.procs)
     contest.show_notes()
     if options.save:
-        save(options, rates, losses)
+        save("ddp_lenet", ("grampus", "torch"), procs=options.procs, results=rates, losses=losses)
     return 0 if equal else 1
 
 

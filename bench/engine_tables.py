@@ -1,19 +1,20 @@
 """The table that bench/spark.py and bench/ray.py train on and ask, and how their figures are laid out."""
 
 import argparse
-import json
 import os
+import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from harness import machine, version
+from harness import ROOT, machine, miss, parse, save, version
 from turns import Contender, figures_in, interleaved
 
-HERE = Path(__file__).resolve().parent
 FEATURES = 35
 # A contender stops itself after 180 s of what is timed; its session comes on top.
 LIMIT = 300.0
+PREDICTED = 1_000_000
+SMOKE_ROWS = 2_000
 
 
 def make_table(folder: Path, rows: int) -> Path:
@@ -98,22 +99,26 @@ def run_sections(
     parser: argparse.ArgumentParser,
     sections: Mapping[str, Callable[[argparse.Namespace], dict]],
     packages: Sequence[str],
+    program: str | None = None,
 ) -> None:
-    """Run what is asked for, and append a line of figures where that is wanted."""
+    """Run what is asked for, and append a line of figures where that is wanted.
+
+    `program` is what all of it needs beside packages of Python.
+    """
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (5)")
     parser.add_argument("--uncounted", type=int, default=1, help="rounds before them (1)")
-    parser.add_argument("--scratch", type=Path, default=HERE.parent / "target" / "bench", metavar="DIR")
+    parser.add_argument("--scratch", type=Path, default=ROOT / "target" / "bench", metavar="DIR")
     parser.add_argument("--save", action="store_true", help=f"append a line to bench/results/{name}.jsonl")
     parser.add_argument("--only", nargs="+", choices=sections, metavar="SECTION", help=", ".join(sections))
-    options = parser.parse_args()
+    options = parse(parser, rounds=1, rows=SMOKE_ROWS)
+    options.predicted = SMOKE_ROWS if options.smoke else PREDICTED
+    if program and not shutil.which(program):
+        miss(f"all of bench/{name}.py", f"{program} is not installed", f"GRAMPUS_REQUIRE_{program.upper()}")
+        return
     facts = machine()
     print(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}, {facts['when']}")
     print(", ".join(f"{package} {version(package)}" for package in packages if version(package)))
     print(f"median of {options.rounds} rounds")
     results = {one: made(options) for one, made in sections.items() if one in (options.only or sections)}
     if options.save:
-        path = HERE / "results" / f"{name}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        line = {"machine": facts, "packages": {one: version(one) for one in packages}, "results": results}
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        save(name, packages, results=results)

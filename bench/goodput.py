@@ -16,15 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from harness import version
+from harness import has_fashion_mnist, parse, version
 from ranks import show_machine
-from train import DATA, check_data, workload
-from turns import Contender, script, torchrun
+from train import DATA, workload
+from turns import Contender, script, taking_part, torchrun
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "contenders"))
-from victims import trained
+from victims import has_signed_in, trained
 
 # Seconds between two kills; none in the first row, which the others are shares of.
 INTERVALS = (None, 60, 15, 5)
@@ -33,13 +34,16 @@ RESTARTS = 1_000
 # More than any window has time for.
 EPOCHS = 10_000
 
+# Of each round, by contender and seconds between two kills.
+Rates = dict[tuple[str, float | None], list[float]]
+
 
 def contenders(options: argparse.Namespace, folder: str) -> list[Contender]:
     work = (folder, *workload(options, options.procs, EPOCHS))
     program, *arguments = torchrun(options.procs, "goodput_rank.py", *work)
     return [
-        Contender("grampus", script("goodput_grampus.py", *work)),
-        Contender("torchrun", (program, "--max-restarts", str(RESTARTS), *arguments)),
+        Contender("grampus", script("goodput_grampus.py", *work), "grampus"),
+        Contender("torchrun", (program, "--max-restarts", str(RESTARTS), *arguments), "torch"),
     ]
 
 
@@ -61,11 +65,22 @@ def wait_for_start(name: str, process: subprocess.Popen, folder: Path) -> None:
 def kill_one(folder: Path, draw: random.Random) -> bool:
     """Kill one of those that have signed in and live."""
     pids = sorted(int(path.name) for path in (folder / "pids").iterdir())
-    alive = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    alive = [pid for pid in pids if has_signed_in(folder, pid)]
     if not alive:
         return False
-    os.kill(draw.choice(alive), signal.SIGKILL)
-    return True
+    chosen = draw.choice(alive)
+    try:
+        process = os.pidfd_open(chosen)
+    except ProcessLookupError:
+        return False
+    try:
+        # Looked at again, now that the number cannot become that of another process.
+        if has_signed_in(folder, chosen):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            return True
+        return False
+    finally:
+        os.close(process)
 
 
 def rate(contender: Contender, folder: Path, interval: float | None, options: argparse.Namespace) -> float:
@@ -98,6 +113,31 @@ def rate(contender: Contender, folder: Path, interval: float | None, options: ar
             process.wait()
 
 
+def rates_of(options: argparse.Namespace) -> Rates:
+    rates: Rates = {}
+    for _ in range(options.rounds):
+        for interval in options.intervals:
+            for name in [one.name for one in taking_part(contenders(options, ""))]:
+                with tempfile.TemporaryDirectory() as folder:
+                    chosen = next(one for one in contenders(options, folder) if one.name == name)
+                    found = rate(chosen, Path(folder), interval, options)
+                rates.setdefault((name, interval), []).append(found)
+    return rates
+
+
+def show(rates: Rates, intervals: Sequence[float | None]) -> None:
+    names = list(dict.fromkeys(name for name, _ in rates))
+    ratio = "  grampus ÷ torchrun" if len(names) > 1 else ""
+    print(f"  {'a kill every':14}" + "".join(f"{name:>20}" for name in names) + ratio)
+    for interval in intervals:
+        middles = {name: statistics.median(rates[name, interval]) for name in names}
+        shares = {name: middles[name] / statistics.median(rates[name, None]) for name in names}
+        cells = "".join(f"{middles[name]:10,.0f}/s {shares[name]:6.0%}  " for name in names)
+        words = "no kill" if interval is None else f"{interval} s"
+        ratio = f"{middles['grampus'] / middles['torchrun']:8.2f}" if len(names) > 1 else ""
+        print(f"  {words:14}{cells}{ratio}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--procs", type=int, default=2, help="workers (2)")
@@ -109,27 +149,15 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=60_000, help="rows of an epoch (60,000)")
     parser.add_argument("--seed", type=int, default=1, help="of who is killed (1)")
     parser.add_argument("--data", default=DATA, metavar="DIR", help=f"Fashion-MNIST's files ({DATA})")
-    options = parser.parse_args()
+    parser.set_defaults(intervals=INTERVALS)
+    options = parse(parser, rounds=1, seconds=3, warm=0, rows=1_024, intervals=(None, 1))
     options.data = str(Path(options.data).absolute())
-    check_data(parser, options.data)
+    if not has_fashion_mnist(options.data):
+        return 0
     show_machine()
     versions = ", ".join(f"{name} {version(name)}" for name in ("grampus", "torch"))
     print(f"{versions}; windows of {options.seconds:g} s, seed {options.seed}")
-    rates: dict[tuple[str, float | None], list[float]] = {}
-    for _ in range(options.rounds):
-        for interval in INTERVALS:
-            for name in ("grampus", "torchrun"):
-                with tempfile.TemporaryDirectory() as folder:
-                    chosen = next(one for one in contenders(options, folder) if one.name == name)
-                    found = rate(chosen, Path(folder), interval, options)
-                rates.setdefault((name, interval), []).append(found)
-    print(f"  {'a kill every':14}{'grampus':>20}{'torchrun':>20}  grampus ÷ torchrun")
-    for interval in INTERVALS:
-        middles = {name: statistics.median(rates[name, interval]) for name in ("grampus", "torchrun")}
-        shares = {name: middles[name] / statistics.median(rates[name, None]) for name in middles}
-        cells = "".join(f"{middles[name]:10,.0f}/s {shares[name]:6.0%}  " for name in middles)
-        words = "no kill" if interval is None else f"{interval} s"
-        print(f"  {words:14}{cells}{middles['grampus'] / middles['torchrun']:8.2f}")
+    show(rates_of(options), options.intervals)
     return 0
 
 

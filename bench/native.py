@@ -12,11 +12,12 @@ import sys
 import time
 from collections.abc import Callable
 
-from harness import machine, version
+from harness import machine, parse, version
 
 ASKED_STEP = {"lenet": 0.55, "mlp": 0.85, "conv net": 1.15, "resnet-18": 1.4}
 ASKED_ANSWER = 0.7
 SHAPES = {"lenet": (1, 28, 28), "mlp": (784,), "conv net": (3, 32, 32), "resnet-18": (3, 32, 32)}
+ROWS = 64
 # Seconds of a block.
 BLOCK = 0.4
 
@@ -79,7 +80,7 @@ def theirs(name: str) -> object:
     )
 
 
-def contenders(name: str) -> dict[str, dict[str, Callable[[], object]]]:
+def contenders(name: str, total: int) -> dict[str, dict[str, Callable[[], object]]]:
     """What each does: in a worker, because gradients lie in the memory of a group."""
     import numpy as np
     import torch
@@ -88,21 +89,21 @@ def contenders(name: str) -> dict[str, dict[str, Callable[[], object]]]:
 
     torch.set_num_threads(1)
     random = np.random.default_rng(0)
-    x = random.standard_normal((64, *SHAPES[name]), dtype=np.float32)
-    y = random.integers(0, 10, 64)
+    x = random.standard_normal((total, *SHAPES[name]), dtype=np.float32)
+    y = random.integers(0, 10, total)
     model = _native.NativeModel(
         json.dumps(ours(name).description()), 1, 1, False,
         '{"kind": "CrossEntropy"}', '{"kind": "Sgd", "lr": 0.01, "momentum": 0.9}',
     )  # fmt: skip
     group = collective.world()._native
     gradients = _native.Gradients(group, (0, 1), 1, model.parameters())
-    batch = ([x], y.astype(np.float32), 64)
+    batch = ([x], y.astype(np.float32), total)
 
     def step() -> None:
         loss = model.train(gradients, 0, batch, 1.0, 1)
         gradients.end(loss, 0.0, False)
         gradients.finish()
-        model.update(gradients, 0.01)
+        model.update(gradients, 0.01, group)
 
     module, loss_of = theirs(name), torch.nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
@@ -121,7 +122,7 @@ def contenders(name: str) -> dict[str, dict[str, Callable[[], object]]]:
 
     found = {"step": {"grampus": step, "torch": torch_step}}
     if name in ("lenet", "mlp"):
-        for count in (1, 64):
+        for count in (1, total):
             found[f"answer {count}"] = {
                 "grampus": lambda count=count: model.predict([x[:count]], count),
                 "torch": lambda count=count: torch_answer(count),
@@ -129,16 +130,16 @@ def contenders(name: str) -> dict[str, dict[str, Callable[[], object]]]:
     return found
 
 
-def measured(name: str, rounds: int) -> dict[str, dict[str, list[float]]]:
+def measured(name: str, rounds: int, rows: int, block: float) -> dict[str, dict[str, list[float]]]:
     """CPU milliseconds of one call, for each block."""
     results = {}
-    for what, both in contenders(name).items():
+    for what, both in contenders(name, rows).items():
         counts = {}
         for who, call in both.items():
             call()
             began = time.process_time()
             call()
-            counts[who] = max(1, int(BLOCK / max(time.process_time() - began, 1e-6)))
+            counts[who] = max(1, int(block / max(time.process_time() - began, 1e-6)))
         blocks: dict[str, list[float]] = {who: [] for who in both}
         for turn in range(rounds + 1):
             for who, call in both.items():
@@ -157,14 +158,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", choices=list(SHAPES), default=list(SHAPES))
-    options = parser.parse_args()
+    options = parse(parser, rounds=1)
+    work = (1, 0.0) if options.smoke else (ROWS, BLOCK)
     here = machine()
     print(f"{here['cpu']}, {here['cores']} cores, load {here['load']}, {here['when']}")
     print(f"grampus {version('grampus')}, torch {version('torch')}; CPU ms of a step, one thread")
     print(f"{'':24}{'grampus':>9}{'torch':>9}  grampus ÷ torch")
     for name in options.only:
         with gp.init(1):
-            [found] = gp.run(measured, name, options.rounds)
+            [found] = gp.run(measured, name, options.rounds, *work)
         for what, blocks in found.items():
             ratio = statistics.median(a / b for a, b in zip(blocks["grampus"], blocks["torch"], strict=True))
             asked = ASKED_STEP[name] if what == "step" else ASKED_ANSWER

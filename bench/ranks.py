@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
-from harness import Failed, machine, version
+from harness import Failed, leave_out, machine, version
 
 Result = TypeVar("Result")
 
@@ -251,13 +251,13 @@ class Contest:
         try:
             self.groups[name] = start()
         except Failed as failure:
-            self.leave_out(name, failure)
+            self.drop(name, failure)
         else:
             self.versions.update(self.groups[name].facts["versions"])
 
-    def leave_out(self, name: str, failure: Failed) -> None:
+    def drop(self, name: str, failure: Failed) -> None:
         self.out.add(name)
-        self.note(f"{name}: left out, {failure}")
+        self.note(leave_out(name, failure))
         if group := self.groups.pop(name, None):
             group.stop()
 
@@ -275,7 +275,7 @@ class Contest:
         try:
             return action(self.groups[name])
         except Failed as failure:
-            self.leave_out(name, failure)
+            self.drop(name, failure)
             return None
 
     def show_versions(self) -> None:

@@ -24,13 +24,15 @@ def start(options: argparse.Namespace) -> dict:
 
 
 def predict(options: argparse.Namespace) -> dict:
-    data = str(make_table(options.scratch, 1_000_000))
+    data = str(make_table(options.scratch, options.predicted))
     contenders = [
         Contender("grampus", script("predict_ray.py", "grampus", data), "grampus"),
         Contender("map_batches, function", script("predict_ray.py", "function", data), "ray", 1.0),
         Contender("map_batches, 2 actors", script("predict_ray.py", "pool", data), "ray", 1.0),
     ]
-    return compare("predict 1,000,000 rows", contenders, options, {"first": "first"}, at_least=True)
+    return compare(
+        f"predict {options.predicted:,} rows", contenders, options, {"first": "first"}, at_least=True
+    )
 
 
 def main() -> int:

@@ -11,28 +11,25 @@ import re
 import statistics
 from pathlib import Path
 
-from harness import Sample, machine
+from harness import Sample, example, has_fashion_mnist, machine, parse
 from turns import Contender, interleaved, script, torchrun
 
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "target" / "release" / "examples" / "fashion_mnist"
 DATA = "/usr/share/datasets/fashion-mnist"
-ROWS = 60_000
 BATCH = 64
 PROGRAM_ASKED = 3.0
 SCALING_ASKED = {2: 0.9, 16: 0.85}
 
 
-def ours(options: argparse.Namespace, workers: int, epochs: int) -> tuple[str, ...]:
-    words = (PROGRAM, "--data", options.data, "--epochs", epochs, "--workers", workers, "--threads", 1)
-    return tuple(str(word) for word in (*words, "--batch-size", BATCH * workers))
+def ours(options: argparse.Namespace, program: Path, workers: int, epochs: int) -> tuple[str, ...]:
+    words = (program, "--data", options.data, "--epochs", epochs, "--workers", workers, "--threads", 1)
+    return tuple(str(word) for word in (*words, "--rows", options.rows, "--batch-size", BATCH * workers))
 
 
-def programs(options: argparse.Namespace) -> None:
-    work = ("--data", options.data, "--rows", str(ROWS), "--procs", "2", "--epochs", "5")
+def programs(options: argparse.Namespace, program: Path) -> None:
+    work = ("--data", options.data, "--rows", str(options.rows), "--procs", "2", "--epochs", "5")
     found = interleaved(
         [
-            Contender("grampus", ours(options, 2, 5)),
+            Contender("grampus", ours(options, program, 2, 5), ours=True),
             Contender("PyTorch DDP", torchrun(2, "train_rank.py", "ddp", *work), "torch"),
         ],
         options.rounds,
@@ -49,10 +46,14 @@ def programs(options: argparse.Namespace) -> None:
         )
 
 
-def scaling(options: argparse.Namespace) -> None:
-    apart = script("apart.py", str(PROGRAM), options.data, str(options.procs), str(ROWS), str(BATCH), "3")
+def scaling(options: argparse.Namespace, program: Path) -> None:
+    work = (program, options.data, options.procs, options.rows, BATCH, 3)
+    apart = script("apart.py", *(str(word) for word in work))
     found = interleaved(
-        [Contender("in step", ours(options, options.procs, 3)), Contender("apart", apart)],
+        [
+            Contender("in step", ours(options, program, options.procs, 3), ours=True),
+            Contender("apart", apart, ours=True),
+        ],
         options.rounds,
         rate,
         limit=600,
@@ -86,13 +87,17 @@ def main() -> None:
     parser.add_argument("--only", choices=("program", "scaling"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--procs", type=int, default=2, help="workers of `scaling`")
+    parser.add_argument("--rows", type=int, default=60_000, help="rows of an epoch (60,000)")
     parser.add_argument("--data", default=DATA)
-    options = parser.parse_args()
+    options = parse(parser, rounds=1, rows=2 * BATCH)
+    if not has_fashion_mnist(options.data):
+        return
+    program = example("grampus", "fashion_mnist")
     print(machine())
     if options.only != "scaling":
-        programs(options)
+        programs(options, program)
     if options.only != "program":
-        scaling(options)
+        scaling(options, program)
 
 
 if __name__ == "__main__":

@@ -8,20 +8,15 @@ out, aloud.
 
 import argparse
 import functools
-import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from harness import Failed, Sample, machine, run, version
-from turns import Contender, interleaved, middle, script, torchrun
+from harness import Failed, Sample, example, is_smoke, leave_out, machine, parse, run, save, version
+from turns import Contender, figures_in, interleaved, middle, script, torchrun
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
 WORKERS = 2
 
 
@@ -86,13 +81,12 @@ def phases(rounds: int) -> dict:
 
 def figures_of(command: tuple[str, ...]) -> dict | None:
     """Run a script that measures inside and prints JSON."""
-    if not version("grampus"):
-        print("  left out, grampus is not installed")
-        return None
     try:
-        return json.loads(run(command, limit=600)[1].splitlines()[-1])
+        if not version("grampus"):
+            raise Failed("grampus is not installed")
+        return figures_in(run(command, limit=600)[1])
     except Failed as failure:
-        print(f"  left out, {failure}")
+        print("  " + leave_out("grampus", failure))
         return None
 
 
@@ -100,7 +94,7 @@ def warm_rate(rounds: int) -> dict:
     """Calls a second on workers that are already there."""
     title = "warm no-op calls on 2 workers, in turns of 0.5 s"
     print(f"\n{title}")
-    results = figures_of(script("warm_rate.py", str(max(rounds, 5)))) or {}
+    results = figures_of(script("warm_rate.py", str(rounds if is_smoke() else max(rounds, 5)))) or {}
     if results:
         print(f"  {'':34}{'calls/s':>9}  {'min … max':>17}  {'CPU s/s':>7}")
     for name, samples in results.items():
@@ -137,34 +131,19 @@ def coordinator(rounds: int) -> dict:
     """The coordinator alone, with simulated workers, on one core."""
     title = "simulated coordinator: 1,000 workers join, 10 % die, on one core"
     print(f"\n{title}: running")
-    example = ROOT / "crates" / "grampus-chaos" / "examples" / "thousand.rs"
-    if not example.exists() or not shutil.which("cargo"):
-        print(f"  left out, needs cargo and {example.relative_to(ROOT)}")
+    if not shutil.which("cargo"):
+        print("  left out, cargo is not installed")
         return {}
-    build = ["cargo", "build", "--quiet", "--release", "-p", "grampus-chaos", "--example", "thousand"]
-    subprocess.run(build, cwd=ROOT, check=True)
-    folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    program = str(folder / "release" / "examples" / "thousand")
+    program = str(example("grampus-chaos", "thousand"))
     core = str(min(os.sched_getaffinity(0)))
     samples = interleaved(
-        [Contender("whole process", ("taskset", "--cpu-list", core, program))], rounds, cost
+        [Contender("whole process", ("taskset", "--cpu-list", core, program), ours=True)], rounds, cost
     )
     for name, taken in samples.items():
         heading(title, "")
         row(name, taken, None, "under 2 s")
         print(f"  it says: {run((program,))[1].strip().splitlines()[-1]}")
     return samples
-
-
-def save(results: dict) -> None:
-    """Append one line, so that a later run can be laid beside this one."""
-    path = HERE / "results" / "startup.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    packages = {name: version(name) for name in ("grampus", "torch", "ray", "numpy")}
-    line = {"machine": machine(), "packages": packages, "results": results}
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-    print(f"\nappended to {path.relative_to(ROOT)}")
 
 
 def main() -> int:
@@ -181,7 +160,7 @@ def main() -> int:
         "coordinator": coordinator,
     }
     parser.add_argument("--only", nargs="+", choices=sections, metavar="SECTION", help=", ".join(sections))
-    options = parser.parse_args()
+    options = parse(parser, rounds=1, array_mib=1)
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
     facts = machine()
@@ -192,7 +171,7 @@ def main() -> int:
         if name in (options.only or sections)
     }
     if options.save:
-        save(results)
+        save("startup", ("grampus", "torch", "ray", "numpy"), results=results)
     return 0
 
 

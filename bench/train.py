@@ -14,18 +14,16 @@ all rows on the GPU, and by `fit` from JPEG in Parquet with crops and flips, in 
 """
 
 import argparse
-import json
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from harness import Failed, Sample, machine, run, version
+from data import make_pictures
+from harness import Failed, Sample, has_fashion_mnist, leave_out, parse, run, save, version
 from ranks import show_machine
 from turns import Contender, figures_in, interleaved, middle, script, torchrun
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
 DATA = "/usr/share/datasets/fashion-mnist"
 COLD_WORKERS = 2
 # The least that is asked of Grampus, as a share of `alone`, by workers.
@@ -110,7 +108,7 @@ def pairs(command: Sequence[str], ours: str, plain: str, asked: float) -> dict:
     try:
         seconds = figures_in(run(command, limit=600.0)[1])
     except Failed as failure:
-        print(f"  left out, {failure}")
+        print("  " + leave_out(ours, failure))
         return {}
     for name, values in seconds.items():
         print(f"  {name:18}{statistics.median(values):10.2f}  {min(values):8.2f} … {max(values):8.2f}  CPU s")
@@ -141,14 +139,23 @@ def cold(options: argparse.Namespace) -> dict[str, Sequence[Sample]]:
 
 
 def gpu(options: argparse.Namespace) -> dict:
+    if not options.smoke:
+        return trained_on_gpu(options.images, GPU_BATCHES, "--rounds", str(options.rounds))
+    with tempfile.TemporaryDirectory() as folder:
+        make_pictures(folder, 16)
+        least = ("--rounds", "1", "--epochs", "1", "--times", "1", "--width", "4", "--ours")
+        return trained_on_gpu(folder, (8,), *least)
+
+
+def trained_on_gpu(images: str, batches: Sequence[int], *flags: str) -> dict:
     results = {}
-    for batch in GPU_BATCHES:
+    for batch in batches:
         print(f"\nResNet-18 on a GPU, batches of {batch}: running")
-        words = ("--images", str(options.images), "--rounds", str(options.rounds), "--batch", str(batch))
+        words = ("--images", images, "--batch", str(batch), *flags)
         try:
             found = figures_in(run(script("train_gpu.py", *words), limit=900.0)[1])
         except Failed as failure:
-            print(f"  left out, {failure}")
+            print("  " + leave_out("grampus", failure))
             continue
         results[batch] = found
         rates = {name: [each[0] for each in runs] for name, runs in found.items()}
@@ -156,32 +163,16 @@ def gpu(options: argparse.Namespace) -> dict:
         for name, values in rates.items():
             spread = f"{min(values):8,.0f} … {max(values):8,.0f}"
             print(f"  {name:20}{statistics.median(values):10,.0f}  {spread}  {found[name][-1][1]:6.3f}")
-        hand, resident, jpeg = (
-            rates[name] for name in ("by hand, resident", "grampus, resident", "grampus, jpeg")
-        )
         for words, ours, theirs, least in (
-            ("resident ÷ by hand", resident, hand, RESIDENT_ASKED),
-            ("jpeg ÷ resident", jpeg, resident, JPEG_ASKED),
+            ("resident ÷ by hand", "grampus, resident", "by hand, resident", RESIDENT_ASKED),
+            ("jpeg ÷ resident", "grampus, jpeg", "grampus, resident", JPEG_ASKED),
         ):
-            # Round by round: what slows the machine for a while slows all of a round.
-            ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
-            print(f"  {words:20}{verdict(ratio, least):>10}")
+            if theirs in rates:
+                # Round by round: what slows the machine for a while slows all of a round.
+                both = zip(rates[ours], rates[theirs], strict=True)
+                ratio = statistics.median(one / other for one, other in both)
+                print(f"  {words:20}{verdict(ratio, least):>10}")
     return results
-
-
-def check_data(parser: argparse.ArgumentParser, folder: str) -> None:
-    if not list(Path(folder).glob("train-images-idx3-ubyte*")):
-        parser.error(f"{folder} holds no train-images-idx3-ubyte: apt-get install dataset-fashion-mnist")
-
-
-def save(options: argparse.Namespace, results: dict) -> None:
-    """Append one line, so that a later run can be laid beside this one."""
-    path = HERE / "results" / "train.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    facts = {"machine": machine(), "packages": {name: version(name) for name in PACKAGES}}
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps({**facts, "options": vars(options), "results": results}) + "\n")
-    print(f"\nappended to {path.relative_to(ROOT)}")
 
 
 def main() -> int:
@@ -194,16 +185,16 @@ def main() -> int:
     parser.add_argument(
         "--data", default=DATA, metavar="DIR", help=f"Fashion-MNIST's files, also as .gz ({DATA})"
     )
-    parser.add_argument("--images", metavar="DIR", help="train-*.parquet with JPEG, for the section gpu")
+    parser.add_argument("--images", metavar="DIR", help="train*.parquet with JPEG, for the section gpu")
     parser.add_argument("--save", action="store_true", help="append a line to bench/results/train.jsonl")
     parser.add_argument("--only", nargs="+", choices=sections, metavar="SECTION", help=", ".join(sections))
-    options = parser.parse_args()
+    options = parse(parser, rounds=1, epochs=2, rows=256)
     if min(options.procs, options.rounds) < 1 or options.epochs < 2:
         parser.error("--procs and --rounds must be at least 1, --epochs at least 2: the first is not counted")
-    chosen = options.only or [name for name in sections if name != "gpu"]
-    if chosen != ["gpu"]:
-        check_data(parser, options.data)
-    if "gpu" in chosen and options.images is None:
+    chosen = options.only or [name for name in sections if name != "gpu" or options.smoke]
+    if chosen != ["gpu"] and not has_fashion_mnist(options.data):
+        chosen = [name for name in chosen if name == "gpu"]
+    if "gpu" in chosen and options.images is None and not options.smoke:
         parser.error("the section gpu needs --images DIR")
     show_machine()
     print(", ".join(f"{name} {version(name)}" for name in PACKAGES if version(name)))
@@ -211,7 +202,7 @@ def main() -> int:
         print(f"LeNet on {options.rows:,} rows of Fashion-MNIST, median of {options.rounds} rounds")
     results = {name: section(options) for name, section in sections.items() if name in chosen}
     if options.save:
-        save(options, results)
+        save("train", PACKAGES, options=vars(options), results=results)
     return 0
 
 

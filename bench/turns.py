@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from harness import Failed, Sample, run, version
+from harness import Failed, Sample, is_smoke, leave_out, run, version
 
 CONTENDERS = Path(__file__).resolve().parent / "contenders"
 
@@ -17,12 +17,20 @@ Figure = TypeVar("Figure")
 
 @dataclass(frozen=True)
 class Contender:
-    """One row: what is run, which distribution it needs, and the ratio that is asked of Grampus."""
+    """One row: what is run, which distribution it needs, and the ratio that is asked of Grampus.
+
+    Ours, which takes part in a smoke run, is what needs Grampus, or is said to be.
+    """
 
     name: str
     command: tuple[str, ...]
     needs: str | None = None
     ratio_asked: float | None = None
+    ours: bool = False
+
+    @property
+    def is_ours(self) -> bool:
+        return self.ours or self.needs == "grampus"
 
 
 def script(name: str, *arguments: str) -> tuple[str, ...]:
@@ -34,11 +42,14 @@ def torchrun(procs: int, name: str, *arguments: str) -> tuple[str, ...]:
     return (program, "--nproc-per-node", str(procs), str(CONTENDERS / name), *arguments)
 
 
-def installed(contenders: Sequence[Contender]) -> list[Contender]:
+def taking_part(contenders: Sequence[Contender]) -> list[Contender]:
+    """Return those that are installed; in a smoke run those that are ours."""
     kept = []
     for contender in contenders:
+        if is_smoke() and not contender.is_ours:
+            continue
         if contender.needs and not version(contender.needs):
-            print(f"  {contender.name}: left out, {contender.needs} is not installed")
+            print("  " + leave_out(contender.name, Failed(f"{contender.needs} is not installed")))
         else:
             kept.append(contender)
     return kept
@@ -56,14 +67,15 @@ def interleaved(
 
     A figure is made of a run's cost and of what it printed. Who fails is named and left out of the rest.
     """
-    contenders = installed(contenders)
+    contenders = taking_part(contenders)
+    uncounted = 0 if is_smoke() else uncounted
     figures: dict[str, list[Figure]] = {contender.name: [] for contender in contenders}
     for number in range(uncounted + rounds):
         for contender in [one for one in contenders if one.name in figures]:
             try:
                 made = figure(*run(contender.command, limit))
             except Failed as failure:
-                print(f"  {contender.name}: left out, {failure}")
+                print("  " + leave_out(contender.name, failure))
                 del figures[contender.name]
                 continue
             if number >= uncounted:

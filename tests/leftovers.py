@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import psutil
-from processes import command_line, end, lives, marked
+from processes import command_line, end, has_role, lives, marked
 
 import grampus as gp
 from grampus import _preload, session
@@ -23,7 +23,7 @@ GONE_WITHIN = 3.0
 def leaving_nothing(monkeypatch, engine=False):
     """For one test; or for all of a module, whose fixture `runtime` then starts a cluster for them.
 
-    Where an engine such as Spark runs meanwhile, only what belongs to Grampus is looked for.
+    Beside an engine such as Spark, whose processes outlive the test, only those with a role of Grampus count.
     """
     # Short: a socket's path holds 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="gp-", dir="/tmp"))
@@ -84,7 +84,8 @@ def processes(folder, engine):
     found = {pid: describe(pid) for pid in {*children, *marked(str(folder))} if exists(pid)}
     if not engine:
         return found
-    ours = {pid: what for pid, what in found.items() if "grampus" in what and not rests(pid)}
+    # Never by a name or a path: an engine that is installed in a folder called grampus is not ours.
+    ours = {pid: what for pid, what in found.items() if has_role(pid) and not rests(pid)}
     # One that ends while it is looked at does not rest either.
     return {pid: what for pid, what in ours.items() if exists(pid)}
 
@@ -95,7 +96,7 @@ def rests(pid):
         idle = (
             Path(f"/proc/{pid}/fd/1").readlink() == Path("/dev/null") and not psutil.Process(pid).children()
         )
-        return idle and "_supervisor" in command_line(pid)
+        return idle and has_role(pid, "supervisor")
     return False
 
 

@@ -35,14 +35,12 @@ class Refused(Exception):
 def make_hosts(count: int) -> list[Host]:
     """Make namespaces; skip the test where that is not allowed, unless the environment forbids skipping."""
     # Here, because the benchmarks use this file too, and have no pytest.
-    import pytest
+    from needs import lacking
 
     try:
         return join_hosts(count)
     except Refused as error:
-        if os.environ.get("GRAMPUS_REQUIRE_NETNS"):
-            pytest.fail(f"network namespaces are required here and cannot be made: {error}")
-        pytest.skip(f"network namespaces cannot be made: {error}")
+        lacking("NETNS", f"network namespaces cannot be made: {error}")
 
 
 def join_hosts(count: int) -> list[Host]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import pytest
+from needs import lacking
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
@@ -13,8 +12,5 @@ FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 def fashion_mnist() -> Path:
     """Return the folder; skip the test where it is missing, unless the environment forbids skipping."""
     if not FASHION_MNIST.is_dir():
-        words = f"{FASHION_MNIST} is missing: apt-get install dataset-fashion-mnist"
-        if os.environ.get("GRAMPUS_REQUIRE_DATA"):
-            pytest.fail(words)
-        pytest.skip(words)
+        lacking("DATA", f"{FASHION_MNIST} is missing: apt-get install dataset-fashion-mnist")
     return FASHION_MNIST

@@ -38,6 +38,14 @@ def command_line(pid):
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
+def has_role(pid, role=""):
+    """Whether Grampus started a process, as its environment says; a forked worker has its supervisor's."""
+    with contextlib.suppress(OSError):
+        environment = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+        return f"\0GRAMPUS_ROLE={role}".encode() in environment
+    return False
+
+
 def supervisor_of(worker):
     """The process that owns a worker."""
     return psutil.Process(worker).ppid()

@@ -10,7 +10,7 @@ from clusters import one_cluster  # a fixture
 from torch import nn
 
 import grampus as gp
-from grampus.columns import Cast, Normalise, OneHot, Pad, Scale
+from grampus.columns import Cast, Normalize, OneHot, Pad, Scale
 
 runtime = one_cluster(workers=2)
 
@@ -58,7 +58,7 @@ CASES = {
     "cast lists": (Cast("pixels", "int16"), lambda: np.stack(column("pixels")).astype("int16")),
     "scale": (Scale("income", by=1 / 3, offset=2), lambda: column("income") * (1 / 3) + 2),
     "scale lists": (Scale("pixels", by=1 / 255), lambda: np.stack(column("pixels")) * (1 / 255)),
-    "normalise": (Normalise("age", mean=38.6, std=13.6), lambda: (column("age") - 38.6) / 13.6),
+    "normalise": (Normalize("age", mean=38.6, std=13.6), lambda: (column("age") - 38.6) / 13.6),
     "numbers": (OneHot("colour", 4), lambda: hot(column("colour"), range(4))),
     "listed": (OneHot("colour", [3, 1, 0, 2]), lambda: hot(column("colour"), [3, 1, 0, 2])),
     "texts": (
@@ -122,7 +122,7 @@ def estimator(workers):
     )
 
 
-CHOSEN = [[Normalise("age", mean=40, std=10), OneHot("colour", 4)]]
+CHOSEN = [[Normalize("age", mean=40, std=10), OneHot("colour", 4)]]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -174,7 +174,7 @@ def test_rows_that_a_step_cannot_take(file):
     ("columns", "message"),
     [
         (OneHot("color", 4), 'there is no column "color": do you mean "colour"'),
-        (Normalise("city", mean=0, std=1), 'column "city" holds text'),
+        (Normalize("city", mean=0, std=1), 'column "city" holds text'),
         (OneHot("city", 3), 'column "city": it holds text: name its classes'),
         (OneHot("age", ["Rome"]), 'column "age": it holds Int64, and the classes are texts'),
         (Pad("age", 3), 'column "age": it holds Int64, and only lists are padded'),
@@ -191,8 +191,8 @@ def test_steps_over_the_wrong_column(columns, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Normalise("age", mean=1, std=0), "column='age'.*std is 0"),
-        (lambda: Normalise("age", mean=float("nan"), std=1), "column='age'.*mean must be finite"),
+        (lambda: Normalize("age", mean=1, std=0), "column='age'.*std is 0"),
+        (lambda: Normalize("age", mean=float("nan"), std=1), "column='age'.*mean must be finite"),
         (lambda: Scale("age", by="much"), "column='age'.*by takes numbers"),
         (lambda: OneHot("age", 0), "column='age'.*classes is a whole number of at least 1"),
         (lambda: OneHot("age", []), "column='age'.*classes is empty"),

@@ -1,5 +1,6 @@
 """The Python in the texts for users runs as it stands there."""
 
+import json
 import re
 from pathlib import Path
 
@@ -30,14 +31,76 @@ EXAMPLES = {
 }
 
 
+# What each call of `fit` on a page achieves, in order: the share of the loss that it leaves at most, or, of a
+# model that has learnt before, the loss itself. An operator has no loss that others could measure.
+LEARNS = {
+    "README 0": [("share", 0.05)],
+    "README 1": [("share", 0.005)],
+    "callbacks": [("share", 0.05), *[("loss", 0.1)] * 5],
+    "estimator": [
+        ("share", 0.05),
+        *[("share", 1e-3)] * 2,
+        ("loss", 0.3),
+        *[("share", 0.5)] * 2,
+        ("share", 1e-3),
+        *[("share", 0.8)] * 2,
+        ("share", 0.2),
+        ("share", 0.2),
+        *[("share", 0.1)] * 2,
+        ("share", 0.5),
+    ],
+    "native": [("share", 1e-3)],
+    "operators": [None, ("share", 0.8), ("share", 0.8), ("share", 0.999)],
+    "reliability": [("share", 0.05)] * 2,
+    "shards": [("share", 0.5)],
+}
+# Runs before an example: notes the loss on the data of each `fit`, before and after. Models start from a seed, so
+# that a page that fails does so every time.
+NOTES = """
+import json, pathlib
+import torch
+import grampus as gp
+
+torch.manual_seed(1)
+
+def _noted(fit):
+    def loss(estimator, data, options):
+        columns = {name: options[name] for name in ("feature_cols", "label_cols") if name in options}
+        found = estimator.evaluate(data, **columns)
+        return next(iter(found.values()))
+
+    def noting(self, data, *args, **options):
+        operates = self._params["training_operator_cls"] is not None
+        before = None if operates else loss(self, data, options)
+        history = fit(self, data, *args, **options)
+        after = None if operates else loss(self, data, options)
+        with open(PATH, "a") as file:
+            print(json.dumps([before, after]), file=file)
+        return history
+
+    return noting
+
+gp.Estimator.fit = _noted(gp.Estimator.fit)
+"""
+
+
 @pytest.mark.timeout(2 * LONG)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_examples_run_and_print_what_they_say(name, tmp_path, monkeypatch):
+def test_examples_run_and_learn_and_print_what_they_say(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "wandb"))
     text = EXAMPLES[name]
     assert text
-    out = run_file(tmp_path / "example.py", text, LONG, cwd=tmp_path)
+    noted = tmp_path / "learnt"
+    before = NOTES.replace("PATH", repr(str(noted))) if ".fit(" in text else ""
+    out = run_file(tmp_path / "example.py", before + text, LONG, cwd=tmp_path)
+    learnt = [json.loads(line) for line in noted.read_text("utf-8").splitlines()] if noted.exists() else []
+    wanted = LEARNS.get(name, [])
+    assert len(learnt) == len(wanted), f"{name} trains {len(learnt)} times: {learnt}"
+    for (was, now), limit in zip(learnt, wanted, strict=True):
+        if limit is not None:
+            kind, most = limit
+            assert (now if kind == "loss" else now / was) < most, f"{name} takes losses from and to {learnt}"
     for promised in re.findall(r"^print\(.*\) +# (\[.*\])$", text, re.MULTILINE):
         assert promised in out.splitlines()
 

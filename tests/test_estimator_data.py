@@ -1,7 +1,6 @@
 """Data in all forms: every row is trained once an epoch, whatever holds it and however many workers read."""
 
 import functools
-import os
 import random
 import time
 import warnings
@@ -506,26 +505,35 @@ def test_creators_of_data_in_all_their_shapes(creator, tmp_path):
     assert (history[-1]["steps"], history[-1]["val_num_samples"]) == (2, 10)
 
 
-class Alone:
-    """Fails where somebody else is inside, and notes the random numbers that it drew."""
+class FirstAlone:
+    """Fails where the first worker of a host is not alone, or the others do not come together."""
 
     def __init__(self, folder, name):
         self.folder, self.name = Path(folder), name
 
     def __enter__(self):
-        # Fails where the file exists.
-        os.close(os.open(self.folder / "inside", os.O_CREAT | os.O_EXCL))
         note(self.folder / self.name, [random.random(), np.random.rand(), torch.rand(1).item()])
-        time.sleep(0.05)
+        done, inside = self.folder / f"{self.name}-done", self.folder / f"{self.name}-inside"
+        if gp.local_rank() == 0:
+            time.sleep(0.2)
+            assert not inside.exists()
+            done.touch()
+            return
+        assert done.exists()
+        note(inside, [gp.local_rank()])
+        until = time.monotonic() + 10
+        while len(lines(inside)) < 2:
+            assert time.monotonic() < until, "the others came one after the other"
+            time.sleep(0.01)
 
     def __exit__(self, *error):
-        (self.folder / "inside").unlink()
+        pass
 
 
-def test_creators_run_one_after_the_other_and_seeded_alike(tmp_path):
+def test_creators_run_on_the_first_worker_and_then_on_the_others_at_once(tmp_path):
     def made(name, make):
         def creator(*arguments):
-            with Alone(tmp_path, name):
+            with FirstAlone(tmp_path, name):
                 return make(*arguments)
 
         return creator

@@ -203,6 +203,36 @@ def test_a_run_does_not_go_on_with_another_model():
     assert "was to go on from step-00000006" in str(caught.value.__notes__)
 
 
+def _flip(checkpoint):
+    body = bytearray((checkpoint / "model.safetensors").read_bytes())
+    body[-1] ^= 1
+    (checkpoint / "model.safetensors").write_bytes(body)
+
+
+def _of_newer_version(checkpoint):
+    text = (checkpoint / "manifest.json").read_text()
+    (checkpoint / "manifest.json").write_text(text.replace('"format": 1', '"format": 2'))
+
+
+def _without_manifest(checkpoint):
+    (checkpoint / "manifest.json").unlink()
+
+
+@pytest.mark.parametrize("spoil", [_flip, _of_newer_version, _without_manifest])
+@pytest.mark.parametrize("place", [True, "runs"])
+def test_a_run_whose_only_checkpoint_is_spoilt_does_not_start_anew_beside_it(spoil, place):
+    classifier().fit(rows(), checkpoint="runs", **{**TRAINING, "epochs": 1})
+    [checkpoint] = Path("runs").glob("step-*")
+    spoil(checkpoint)
+    est = classifier()
+    with pytest.raises(CheckpointError, match=f"{checkpoint}.*to start anew, move them away"):
+        est.fit(rows(), checkpoint="runs", resume=place, **TRAINING)
+    assert list(Path("runs").glob("step-*")) == [checkpoint]
+    # As it says.
+    checkpoint.rename("away")
+    assert len(est.fit(rows(), checkpoint="runs", resume=True, **TRAINING)) == 3
+
+
 def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path):
     fit(classifier(), checkpoint=gp.Checkpoint("runs", every=EverySteps(2)), max_steps=8)
     damaged = tmp_path / "runs" / "step-00000008" / "model.safetensors"
@@ -229,16 +259,6 @@ def test_a_run_that_starts_anew_is_not_mixed_with_an_older_one(trained):
     assert classifier().load("runs").digest() == trained.digest()
     with pytest.raises(CheckpointError, match="up to step-00000016"):
         classifier(seed=4).load("runs/step-00000012").save("runs")
-
-
-def test_a_run_without_one_whole_checkpoint_starts_anew(whole, tmp_path):
-    fit(classifier(), checkpoint="runs")
-    for manifest in (tmp_path / "runs").glob("*/manifest.json"):
-        manifest.unlink()
-    estimator = classifier()
-    with pytest.warns(RuntimeWarning, match="a newer checkpoint was passed over"):
-        fit(estimator, checkpoint="runs", resume=True)
-    assert estimator.digest() == whole[0]
 
 
 def test_a_trigger_that_has_ended_a_run_ends_it_again():

@@ -452,4 +452,5 @@ def test_nothing_is_shown_where_nobody_looks():
     code, out, errors = finish(start(SHOWN), 3 * PATIENCE)
     assert code == 0
     assert set(out.splitlines()) == {"[rank 1] a word from the model"}
-    assert errors == ""
+    # A start that takes long is said anywhere.
+    assert errors in ("", "starting 2 workers …\n")

@@ -190,18 +190,18 @@ class Scores(Callback):
 
 
 def test_the_best_checkpoint_stays():
-    saving = gp.Checkpoint("runs", keep=1, best="score")
+    saving = gp.Checkpoint("runs", keep=1, best="score", mode="max")
     fit(classifier(), checkpoint=saving, epochs=5, callbacks=[Scores(1, 3, 2, 0, 1)])
     assert names() == ["step-00000008", "step-00000020"]
     fit(classifier(), checkpoint=gp.Checkpoint("few", keep=1, best="val_loss"), epochs=2)
     with pytest.raises(
         ValueError, match="there is no 'f1' to choose the best checkpoint by: there are epoch"
     ):
-        fit(classifier(), checkpoint=gp.Checkpoint("none", best="f1"))
+        fit(classifier(), checkpoint=gp.Checkpoint("none", best="f1", mode="max"))
 
 
 def test_the_best_checkpoint_stays_over_the_pieces_of_a_run():
-    saving = gp.Checkpoint("runs", keep=1, best="score")
+    saving = gp.Checkpoint("runs", keep=1, best="score", mode="max")
     scores = [Scores(1, 3, 2, 0, 1)]
     fit(classifier(), checkpoint=saving, epochs=5, max_steps=13, callbacks=scores)
     fit(classifier(), checkpoint=saving, epochs=5, callbacks=scores, resume=True)
@@ -209,14 +209,14 @@ def test_the_best_checkpoint_stays_over_the_pieces_of_a_run():
 
 
 def test_the_best_checkpoint_by_steps_is_that_of_the_epochs_end():
-    saving = gp.Checkpoint("runs", every=EverySteps(2), keep=1, best="score")
+    saving = gp.Checkpoint("runs", every=EverySteps(2), keep=1, best="score", mode="max")
     fit(classifier(), checkpoint=saving, epochs=4, callbacks=[Scores(1, 3, 2, 0)])
     assert names() == ["step-00000008", "step-00000016"]
 
 
 def test_the_best_checkpoint_is_there_whenever_others_are_written():
     """Epochs end at steps 4, 8, 12 and 16, and nothing is written there by itself but the last."""
-    saving = gp.Checkpoint("runs", every=EverySteps(3), keep=1, best="score")
+    saving = gp.Checkpoint("runs", every=EverySteps(3), keep=1, best="score", mode="max")
     fit(classifier(), checkpoint=saving, epochs=4, callbacks=[Scores(1, 3, 2, 0)])
     assert names() == ["step-00000008", "step-00000016"]
     own = classifier().load("runs", best=True)

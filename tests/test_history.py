@@ -103,6 +103,14 @@ def test_the_plot_has_loss_and_metrics_of_training_and_validation(history, tmp_p
     assert len(History([{"epoch": 1, "loss": 0.5}]).plot().axes) == 1
 
 
+def test_every_curve_has_a_colour_of_its_own(history):
+    records = [{"epoch": 1, "loss": 1.0, "val_loss": 2.0, "f1": 0.5, "val_f1": 0.4, "r2": 0.1, "val_r2": 0.2}]
+    for axes in [*history.plot().axes, *History(records).plot().axes]:
+        colours = [line.get_color() for line in axes.lines]
+        assert len(colours) >= 2
+        assert len(set(colours)) == len(colours)
+
+
 def test_several_metrics_are_told_apart():
     figure = History([{"epoch": 1, "loss": 1.0, "accuracy": 0.5, "f1": 0.4, "classes": [1, 2]}]).plot()
     assert [line.get_label() for line in figure.axes[1].lines] == ["accuracy, training", "f1, training"]

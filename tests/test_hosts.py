@@ -276,7 +276,7 @@ def test_a_host_whose_supervisor_dies_is_lost_and_comes_back(hosts, script, tmp_
             est = gp.Estimator.from_torch(
                 model=lambda config: Slow(3, 1), optimizer="adam", loss=nn.MSELoss(), seed=1, lanes=4
             )
-            est.fit({"x": x, "y": x.sum(1, keepdim=True)}, 4, 8, callbacks=loggers)
+            est.fit({"x": x, "y": x.sum(1, keepdim=True)}, epochs=4, batch_size=8, callbacks=loggers)
             return est.digest()
 
         wanted = trained()

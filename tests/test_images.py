@@ -3,12 +3,15 @@
 import io
 import json
 import struct
+import subprocess
+import sys
 import zlib
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 import grampus as gp
 from grampus import _native
@@ -96,12 +99,33 @@ def test_a_palette_with_a_transparent_colour():
     assert np.array_equal(decoded([file])[0], np.asarray(picture.convert("RGB")))
 
 
-def test_sixteen_bits_are_rounded_to_eight():
-    samples = np.linspace(0, 65535, 600).astype(np.uint16).reshape(20, 30)
-    file = encoded(Image.fromarray(samples), "PNG")
-    assert np.array_equal(
-        decoded([file], Channels("gray"))[0, ..., 0], np.round(samples / 257).astype(np.uint8)
+def png_16(colour: int, samples: np.ndarray) -> bytes:
+    """A PNG of 16 bits a sample, which Pillow writes for gray alone."""
+    height, width = samples.shape[:2]
+    lines = samples.astype(">u2").reshape(height, -1)
+    return png(
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 16, colour, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"".join(b"\0" + line.tobytes() for line in lines))),
+        (b"IEND", b""),
     )
+
+
+def png(*chunks: tuple[bytes, bytes]) -> bytes:
+    whole = [
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(whole)
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (4, 2), (2, 3), (6, 4)])
+def test_sixteen_bits_are_what_pillow_makes_of_them(colour, channels):
+    draw = np.random.default_rng(colour)
+    samples = draw.integers(0, 65536, (20, 30, channels))
+    samples[:10] //= 200
+    file = png_16(colour, samples)
+    assert np.array_equal(decoded([file])[0], pillow(file))
+    assert np.array_equal(decoded([file], Channels("gray"))[0, ..., 0], pillow(file, "L"))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
@@ -114,12 +138,42 @@ def test_a_lossless_webp_is_exact_and_a_lossy_one_is_near(mode):
     assert difference.mean() < 1 and difference.max() <= 8
 
 
-def test_the_orientation_in_exif_is_left_to_the_reader_as_in_pillow():
+def upright(file: bytes, mode: str = "RGB") -> np.ndarray:
+    picture = ImageOps.exif_transpose(Image.open(io.BytesIO(file)))
+    return np.asarray(picture.convert(mode)).astype(int)
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_pictures_stand_upright_as_exif_says(kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"JPEG": {"quality": 90, "subsampling": 0}, "PNG": {}, "WEBP": {"lossless": True}}[kind]
+    file = encoded(photo(30, 20), kind, exif=exif, **options)
+    found, wanted = decoded([file])[0], upright(file)
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= (2 if kind == "JPEG" else 0)
+    gray = decoded([file], Channels("gray"))[0, ..., 0]
+    assert np.abs(gray - upright(file, "L")).max() <= (3 if kind == "JPEG" else 0)
+    # Steps work on the upright picture.
+    assert np.array_equal(decoded([file], CenterCrop(8))[0], decoded([file])[0][middle(found)])
+
+
+def middle(picture: np.ndarray) -> tuple[slice, slice]:
+    top, left = (picture.shape[0] - 8) // 2, (picture.shape[1] - 8) // 2
+    return slice(top, top + 8), slice(left, left + 8)
+
+
+def test_exif_may_stand_behind_the_pixels_of_a_png():
     exif = Image.Exif()
     exif[0x0112] = 6
-    file = encoded(photo(30, 20), "JPEG", quality=90, subsampling=0, exif=exif)
-    assert decoded([file]).shape == (1, 20, 30, 3)
-    assert np.abs(decoded([file])[0] - pillow(file)).max() <= 2
+    file = encoded(photo(30, 20), "PNG", exif=exif)
+    start = file.index(b"eXIf") - 4
+    stop = start + 12 + struct.unpack(">I", file[start : start + 4])[0]
+    chunk, rest = file[start:stop], file[:start] + file[stop:]
+    file = rest[:-12] + chunk + rest[-12:]
+    assert decoded([file]).shape == (1, 30, 20, 3)
+    assert np.array_equal(decoded([file])[0], upright(file))
 
 
 @pytest.mark.parametrize("size", [(20, 30), (100, 80), (48, 64), (7, 90), (1, 1)])
@@ -191,7 +245,10 @@ def damaged_png() -> bytes:
     ("file", "reason"),
     [
         (b"", "no bytes"),
-        (b"GIF89a and more", "47 49 46 38"),
+        (b"not an image", "begins with 6e 6f 74 20"),
+        (encoded(photo(9, 9), "GIF"), "is a GIF file, which Grampus does not read: give JPEG"),
+        (encoded(photo(9, 9), "BMP"), "is a BMP file, which Grampus does not read"),
+        (encoded(photo(9, 9), "TIFF"), "is a TIFF file, which Grampus does not read"),
         (encoded(photo(40, 30), "JPEG")[:-60], "JPEG file is damaged: it is cut short"),
         (encoded(photo(40, 30), "JPEG")[:100], "JPEG file is damaged"),
         (encoded(photo(40, 30), "PNG")[:-60], "PNG file is damaged"),
@@ -206,13 +263,8 @@ def test_a_damaged_file_is_an_error_that_names_it(file, reason):
 
 
 def huge_png() -> bytes:
-    header = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    data = b"IDAT" + zlib.compress(b"\0")
-    chunks = [
-        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
-        for chunk in (header, data)
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    return png((b"IHDR", header), (b"IDAT", zlib.compress(b"\0")))
 
 
 def huge_jpeg() -> bytes:
@@ -232,6 +284,41 @@ def test_a_small_file_that_claims_a_huge_image_is_refused(file):
     assert len(file) < 1000
     with pytest.raises(ValueError, match="60000 x 60000 pixels, over the limit of 89478485"):
         decoded([file])
+
+
+def nested_webp(depth: int) -> bytes:
+    """Frames of an animation, each within the one before."""
+    body = b""
+    for _ in range(depth):
+        body = b"ANMF" + struct.pack("<I", 16 + len(body)) + bytes(16) + body
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+
+
+def test_a_deeply_nested_webp_is_refused_and_ends_no_process():
+    file = nested_webp(14_000)
+    assert len(file) < 340_000
+    script = (
+        "import sys\nfrom grampus import _native\nfrom grampus.images import pipeline\n"
+        "try:\n    _native.decode_images([sys.stdin.buffer.read()], pipeline([]), 0, 0, 0, 1)\n"
+        "except ValueError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=file, capture_output=True, timeout=50)
+    assert done.returncode == 0, done.stderr[-300:]
+    assert done.stdout.startswith(
+        b"image 0: the WebP file is damaged: it has an animation frame (ANMF) within"
+    )
+
+
+def test_an_error_in_a_table_names_the_row_of_the_image():
+    rows = pa.table({"image": [encoded(photo(8, 8), "PNG"), nested_webp(14_000)], "label": [0, 1]})
+    batches = gp.Shards.from_arrow(rows, 1).to_torch(
+        2, feature_cols=gp.columns.Image("image", [Resize(8)]), label_cols="label"
+    )
+    with pytest.raises(gp.DataError, match='shard 0, row 1, column "image": the WebP file is damaged'):
+        next(iter(batches))
+    gifs = gp.Shards.from_arrow(pa.table({"image": [encoded(photo(8, 8), "GIF")], "label": [0]}), 1)
+    with pytest.raises(gp.DataError, match='shard 0, row 0, column "image": the image is a GIF file'):
+        gifs.to_torch(1, feature_cols=gp.columns.Image("image"), label_cols="label")
 
 
 def test_images_of_different_sizes_need_a_step_that_makes_them_equal():

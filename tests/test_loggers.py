@@ -317,8 +317,9 @@ def test_early_stopping_says_why_and_keeps_the_best():
     [("val_loss", "min"), ("error_rate", "min"), ("MAE", "min"), ("val_rmse", "min"), ("f1", "max")],
 )
 def test_early_stopping_knows_which_way_is_better(name, mode):
-    assert EarlyStopping(name).mode == mode
-    assert Run().train(EarlyStopping(name, patience=1), [1, 2, 3], name) == (2 if mode == "min" else 3)
+    stopping = EarlyStopping(name, patience=1)
+    stopping.settle({"error_rate": False, "MAE": False, "rmse": False, "f1": True})
+    assert Run().train(stopping, [1, 2, 3], name) == (2 if mode == "min" else 3)
 
 
 def test_early_stopping_names_what_can_be_watched():
@@ -330,7 +331,7 @@ def test_early_stopping_names_what_can_be_watched():
     ("options", "error", "says"),
     [
         ({"mode": "least"}, ValueError, 'mode of EarlyStopping must be "auto", "min" or "max"'),
-        ({"patience": 0}, ValueError, "patience of EarlyStopping must be at least 1"),
+        ({"patience": -1}, ValueError, "patience of EarlyStopping must be at least 0"),
         ({"patience": 1.5}, TypeError, "patience of EarlyStopping must be a whole number"),
         ({"start": -1}, ValueError, "start of EarlyStopping must be at least 0"),
         ({"min_delta": -1.0}, ValueError, "min_delta of EarlyStopping must be at least 0"),

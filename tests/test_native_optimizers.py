@@ -108,7 +108,7 @@ def test_a_plateau_cuts_the_rate_and_is_saved(tmp_path):
     with pytest.raises(
         ValueError, match=r"there is no \"val_f1\" for the schedule to look at: an epoch has .*loss"
     ):
-        trained(gp.optim.SGD(0.1), 1, scheduler=gp.optim.Plateau("val_f1"))
+        trained(gp.optim.SGD(0.1), 1, scheduler=gp.optim.Plateau("val_f1", mode="max"))
 
 
 def test_schedules_come_one_after_the_other():

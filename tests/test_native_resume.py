@@ -24,7 +24,7 @@ TESTS = (
     "test_a_run_that_goes_on_with_other_data_is_said_to_be_another",
     "test_a_damaged_checkpoint_is_passed_over",
     "test_a_run_that_starts_anew_is_not_mixed_with_an_older_one",
-    "test_a_run_without_one_whole_checkpoint_starts_anew",
+    "test_a_run_whose_only_checkpoint_is_spoilt_does_not_start_anew_beside_it",
     "test_a_trigger_that_has_ended_a_run_ends_it_again",
 )
 

@@ -90,6 +90,9 @@ def test_a_notebook_from_init_to_stop(kernel):
     cell = kernel.run("gp.run(lambda: 1 / (gp.rank() - 1))")
     assert cell["error"] == "ZeroDivisionError"
     assert "rank 1 on" in cell["traceback"]
+    # The cell that called, and the lambda in it on the worker: no frame of ours, and the error once.
+    assert "/grampus/" not in cell["traceback"]
+    assert cell["traceback"].count("division by zero") == 1
 
     assert kernel.run("gp.stop()")["error"] is None
     assert kernel.run("gp.run(work, 1)")["error"] == "ClusterError"

@@ -8,6 +8,8 @@ from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from operator_models import Plain, Steps, adam, by_hand, data, estimator
 from torch import nn
 
+import grampus as gp
+
 runtime = one_cluster(workers=2)
 
 
@@ -116,3 +118,115 @@ def test_lanes_accumulate_gradients():
     plain = by_hand(2, 100)[0]
     for name, value in own.state_dict().items():
         assert torch.allclose(value, plain.state_dict()[name], atol=1e-6)
+
+
+class Pair(gp.TrainingOperator):
+    """Two models, whose gradients are both there before either takes a step; the first ones overflow."""
+
+    def train_batch(self, batch, batch_info):
+        overflows = float("inf") if batch_info["global_step"] in (0, 3) else 1.0
+        (first, second), (of_first, of_second) = self.models, self.optimizers
+        of_first.zero_grad()
+        of_second.zero_grad()
+        with self.autocast():
+            losses = [pair_loss(model, batch) for model in (first, second)]
+        self.backward(losses[0] * overflows)
+        self.backward(losses[1])
+        of_first.step()
+        of_second.step()
+        return {"train_loss": losses[1].item(), "num_samples": len(batch["y"])}
+
+
+class Twice(Pair):
+    """One of them takes two steps for a batch, while the other's gradients wait."""
+
+    def train_batch(self, batch, batch_info):
+        overflows = float("inf") if batch_info["global_step"] == 0 else 1.0
+        (first, second), (of_first, of_second) = self.models, self.optimizers
+        for factor in (overflows, 1.0):
+            of_first.zero_grad()
+            with self.autocast():
+                loss = pair_loss(first, batch)
+            self.backward(loss * factor)
+            if factor == overflows:
+                of_second.zero_grad()
+                with self.autocast():
+                    loss = pair_loss(second, batch)
+                self.backward(loss)
+            of_first.step()
+        of_second.step()
+        return {"train_loss": loss.item(), "num_samples": len(batch["y"])}
+
+
+def pair_loss(model, batch):
+    # Small, so that only what is multiplied overflows.
+    return nn.functional.mse_loss(model(batch["x"]).float(), batch["y"]) / 1000
+
+
+def two_lines(config=None):
+    torch.manual_seed(0)
+    return [nn.Linear(3, 1), nn.Linear(3, 1)]
+
+
+def two_sgds(models, config=None):
+    return [torch.optim.SGD(model.parameters(), lr=100.0) for model in models]
+
+
+def pair_rows():
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
+    return {"x": x, "y": x.sum(1, keepdim=True)}
+
+
+def with_torchs_scaler(epochs):
+    """The loop of torch's guide to several models and optimizers: one update for each batch."""
+    models = two_lines()
+    optimizers = two_sgds(models)
+    scaler = torch.amp.GradScaler("cpu")
+    for step in range(epochs):
+        overflows = float("inf") if step in (0, 3) else 1.0
+        for each in optimizers:
+            each.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            losses = [pair_loss(model, pair_rows()) for model in models]
+        scaler.scale(losses[0] * overflows).backward()
+        scaler.scale(losses[1]).backward()
+        for each in optimizers:
+            scaler.step(each)
+        scaler.update()
+    return models, scaler.get_scale()
+
+
+def check_weights(own, models):
+    expected = [value for model in models for value in model.state_dict().values()]
+    for found, value in zip(own.state_dict().values(), expected, strict=True):
+        torch.testing.assert_close(found, value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_two_backwards_before_two_steps_have_one_scale(workers):
+    settings = {"model": two_lines, "optimizer": two_sgds, "precision": "fp16", "workers": workers}
+    own = estimator(Pair, **settings)
+    own.fit(pair_rows(), epochs=5, batch_size=8)
+    models, scale = with_torchs_scaler(5)
+    check_weights(own, models)
+    assert own._state["plain"]["besides"]["precision"]["scale"] == scale
+
+
+def test_gradients_that_wait_keep_their_size_where_the_scale_changes():
+    settings = {"model": two_lines, "optimizer": two_sgds, "precision": "fp16", "workers": 1}
+    own = estimator(Twice, **settings)
+    own.fit(pair_rows(), epochs=3, batch_size=8)
+    models = two_lines()
+    optimizers = two_sgds(models)
+    for step in range(3):
+        for model, optimizer, steps in zip(models, optimizers, (2, 1), strict=True):
+            # The very first step overflows, and is not taken.
+            for number in range(steps):
+                if model is models[0] and step == number == 0:
+                    continue
+                optimizer.zero_grad()
+                with torch.autocast("cpu", torch.float16):
+                    loss = pair_loss(model, pair_rows())
+                loss.backward()
+                optimizer.step()
+    check_weights(own, models)

@@ -164,8 +164,8 @@ def test_every_line_fits_the_terminal(open_screen, columns):
 
 def test_what_matters_stays_where_there_is_little_room(open_screen):
     for columns, there, gone in [
-        (60, "0:08 left", "━"),
-        (80, "━", "data wait"),
+        (60, "━", "accuracy"),
+        (80, "accuracy", "data wait"),
         (100, "data wait", "run 0:"),
     ]:
         screen = open_screen(columns)
@@ -174,6 +174,33 @@ def test_what_matters_stays_where_there_is_little_room(open_screen):
         assert "loss 0.5000" in line
         assert there in line
         assert gone not in line
+
+
+NAMES = ("sparsecategoricalcrossentropy", "meanaverageprecisionobjectdetection", "top5accuracy", "f1score")
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_long_names_push_out_neither_the_bar_nor_the_loss(open_screen, columns):
+    screen = open_screen(columns)
+    told = steps(25, waited=1.0)
+    told["metrics"] = dict.fromkeys(NAMES, 0.123456)
+    show(BEGIN, told).close()
+    line = screen.lines()[0]
+    assert "━" in line and "25%" in line and "loss 0.5000" in line
+    # Each part is there as a whole, or not at all.
+    whole = [*(f"{name} 0.1235" for name in NAMES), "loss 0.5000", "25%"]
+    rest = re.sub(r"^Epoch 1/3  [━─]+  ", "", line)
+    known = rf"(?:{'|'.join(whole)}|\d:\d\d left|run \d:\d\d left|[\d,]+/s|data wait \d+%)"
+    assert re.fullmatch(rf" *{known}(?:  {known})*", rest), rest
+
+
+def test_long_names_do_not_wrap_the_summary(open_screen):
+    screen = open_screen(80)
+    told = ended(0)
+    told["record"].update({f"val_{name}": 0.987654 for name in NAMES})
+    # Lines that wrap fail as they are read.
+    show(BEGIN, steps(25), told, END).close()
+    assert any("val_meanaverageprecisionobjectdetection  0.9877" in line for line in screen.lines())
 
 
 def test_much_waiting_for_data_is_told_before_other_things(open_screen):

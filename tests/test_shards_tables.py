@@ -365,3 +365,30 @@ def test_lists_have_no_order():
             use()
     wider = gp.Shards.from_arrow(pa.table({"list": pa.array([[2]], pa.list_(pa.int32())), "b": [7]}), 1)
     assert shards.merge(wider, on="list").to_arrow()["list"].to_pylist() == [[2]]
+
+
+def test_sums_are_exact_or_an_error():
+    """Python's own integers are the oracle."""
+    signed, unsigned = [2**62, 2**62 - 1, -5, 2**62], [2**63, 2**63 - 1, 7, 1]
+    table = pa.table({"key": [0, 0, 1, 1], "s": signed, "u": pa.array(unsigned, pa.uint64())})
+    found = gp.Shards.from_arrow(table, 2).group_by("key", {"s": ["sum", "sumDistinct"], "u": "sum"})
+    found = found.to_arrow()
+    assert found["sum(s)"].to_pylist() == [2**63 - 1, 2**62 - 5]
+    assert found["sumDistinct(s)"].to_pylist() == [2**63 - 1, 2**62 - 5]
+    assert found["sum(u)"].to_pylist() == [2**64 - 1, 8]
+    assert found["sum(s)"].type == pa.int64() and found["sum(u)"].type == pa.uint64()
+    for column, values in {"s": [2**62, 2**62], "u": [2**63, 2**63]}.items():
+        large = pa.table({"key": ["a", "a"], column: pa.array(values, table[column].type)})
+        with pytest.raises(gp.DataError, match=f'the sum of column "{column}" does not fit into'):
+            gp.Shards.from_arrow(large, 2).group_by("key", {column: "sum"}).to_arrow()
+    means = gp.Shards.from_arrow(table, 2).group_by("key", {"s": "mean"}).to_arrow()["mean(s)"].to_pylist()
+    assert means == [sum(signed[:2]) / 2, sum(signed[2:]) / 2]
+
+
+def test_figures_of_large_integers():
+    values = [2**60 + 1, 2**60 + 3, 5]
+    shards = gp.Shards.from_arrow(pa.table({"x": values}), 2)
+    expected = pd.DataFrame({"x": values}).describe()
+    np.testing.assert_allclose(shards.describe()["x"], expected["x"], rtol=1e-12)
+    scaled = gp.shards.MinMaxScaler(inputCol="x", outputCol="y").fit_transform(shards).to_arrow()
+    np.testing.assert_allclose(scaled["y"], [1, 1, 0])

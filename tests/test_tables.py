@@ -91,10 +91,10 @@ def test_options_mean_what_they_mean_to_pandas(tmp_path, options):
 
 def test_types_hold_for_the_whole_file(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("late,text,null,big\n" + "1,2,,5\n" * 5000 + "2.5,x,,99999999999999999999\n")
+    path.write_text("late,text,null,big\n" + "1,2,,5\n" * 5000 + f"2.5,x,,{2**64 - 1}\n")
     table = _native.read_csv([str(path)])
-    assert table.dtypes == ["Float64", "Utf8", "Float64", "Utf8"]
-    assert pa.table(table)["big"][-1].as_py() == "99999999999999999999"
+    assert table.dtypes == ["Float64", "Utf8", "Float64", "UInt64"]
+    assert pa.table(table)["big"][-1].as_py() == 2**64 - 1
     assert pa.table(table)["null"].null_count == table.num_rows == 5001
 
 
@@ -319,9 +319,9 @@ def test_files_that_are_not_whole(tmp_path):
     with pytest.raises(gp.DataError, match=r"a\.parquet, row group 0 is damaged"):
         _native.read_parquet([str(path)])
     pq.write_table(wanted, tmp_path / "b.parquet")
-    pq.write_table(wanted.set_column(0, "i", wanted["i"].cast(pa.int64())), tmp_path / "c.parquet")
+    pq.write_table(wanted.set_column(0, "i", wanted["i"].cast(pa.string())), tmp_path / "c.parquet")
     pq.write_table(wanted.drop_columns("s"), tmp_path / "d.parquet")
-    with pytest.raises(gp.DataError, match='column "i" holds Int32 in the first and Int64 in the second'):
+    with pytest.raises(gp.DataError, match='column "i" holds Int32 in the first and Utf8 in the second'):
         _native.read_parquet([str(tmp_path / name) for name in ("b.parquet", "c.parquet")])
     with pytest.raises(gp.DataError, match='the second has no column "s"'):
         _native.read_parquet([str(tmp_path / name) for name in ("b.parquet", "d.parquet")])

@@ -53,7 +53,7 @@ def test_each_epoch_by_name():
     assert gp.Checkpoint("runs", every="EveryEpoch").every == EveryEpoch()
     assert And("EveryEpoch", MinLoss(1)) == EveryEpoch() & MinLoss(1)
     # A trigger, not a folder of that name: checkpoints go to where the run is.
-    saving = options.saving("EveryEpoch", "runs/here", "grampus")
+    saving = options.saving("EveryEpoch", "runs/here", "grampus", {})
     assert saving.every == EveryEpoch().to_json()
     assert saving.url.endswith("runs/here")
 

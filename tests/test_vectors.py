@@ -1,5 +1,7 @@
 """Columns of engines as the packer takes them, without any engine."""
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -104,3 +106,16 @@ def test_arrays_are_columns(shape):
 )
 def test_types_that_engines_lack(dtype, kind):
     assert str(column(np.ones(2, dtype)).type) == kind
+
+
+def test_decimals_in_lists_are_floats():
+    kind = pa.list_(pa.decimal128(10, 2))
+    found = made([[Decimal("1.25"), Decimal("2.5")], None], kind)
+    assert found.to_pylist() == [[1.25, 2.5], None]
+    assert pa.types.is_floating(found.type.value_type)
+    nested = made([[[Decimal(1)], [Decimal(2)]]], pa.large_list(pa.list_(pa.decimal256(40, 0))))
+    assert nested.to_pylist() == [[[1.0], [2.0]]]
+    fields = made(
+        [{"a": [Decimal("0.5")], "b": Decimal(3)}], pa.struct([("a", kind), ("b", pa.decimal128(5, 1))])
+    )
+    assert fields.to_pylist() == [[0.5, 3.0]]

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from torch import nn
 
 import grampus as gp
+from grampus._training import recovery, written
 from grampus.shards import blocks
 
 runtime = one_cluster(workers=3)
@@ -104,6 +106,54 @@ def test_what_a_killed_driver_left_is_not_taken_for_a_part(files, tmp_path):
     estimator().predict(files, out=tmp_path / "out", **COLUMNS)
     assert len(list((tmp_path / "out").iterdir())) == 31
     assert not left.exists()
+
+
+def hiding(monkeypatch, folder, names, seconds=None):
+    """Hide parts when all are written, for good or for a while, as a network file system may."""
+    repeated = recovery.repeated
+
+    def run(*arguments):
+        repeated(*arguments)
+        for name in names:
+            (folder / name).rename(folder.parent / f"hidden-{name}")
+
+        def show():
+            for name in names:
+                (folder.parent / f"hidden-{name}").rename(folder / name)
+
+        if seconds is not None:
+            threading.Timer(seconds, show).start()
+
+    monkeypatch.setattr(recovery, "repeated", run)
+
+
+@pytest.mark.parametrize("name", ["out", "out.parquet"])
+def test_a_part_that_is_not_visible_is_an_error_that_names_it(files, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(written, "VISIBLE_WITHIN", 0.2, raising=False)
+    hiding(monkeypatch, tmp_path / f".{name}.parts", ["part-00007.parquet", "part-00008.parquet"])
+    with pytest.raises(gp.DataError, match=r"2 of 31 parts .* part-00007.parquet, part-00008.parquet"):
+        estimator().predict(files, out=tmp_path / name, **COLUMNS)
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("hidden")) == ["in"]
+
+
+def test_a_part_that_comes_late_is_waited_for(files, tmp_path, monkeypatch):
+    hiding(monkeypatch, tmp_path / ".out.parts", ["part-00030.parquet"], seconds=0.5)
+    out = estimator().predict(files, out=tmp_path / "out", **COLUMNS)
+    assert gp.read_parquet(out).to_arrow()["id"].to_pylist() == list(range(1000))
+
+
+def test_an_existing_prediction_is_replaced(tmp_path):
+    model = estimator(model=lambda config: nn.Flatten(0))
+    given = pa.table({"prediction": ["old", "older"], "a": [1.0, 2.0]})
+    pq.write_table(given, tmp_path / "in.parquet")
+    for data in (given, str(tmp_path / "in.parquet"), given.to_pandas(), gp.Shards.from_arrow(given, 2)):
+        found = model.predict(data, feature_cols=[["a"]])
+        found = found.to_arrow() if isinstance(found, gp.Shards) else pa.table(found)
+        assert found.column_names == ["prediction", "a"]
+        assert found["prediction"].to_pylist() == [1.0, 2.0]
+    out = model.predict(given, out=tmp_path / "out.parquet", feature_cols=[["a"]])
+    assert pq.read_table(out).to_pydict() == {"prediction": [1.0, 2.0], "a": [1.0, 2.0]}
+    assert given["prediction"].to_pylist() == ["old", "older"]
 
 
 def test_wrong_places_are_refused_before_anything_is_done(files, tmp_path):

@@ -119,7 +119,7 @@ def test_a_stopped_cluster_given_to_init():
 
 def test_what_is_no_function():
     gp.init(workers=1)
-    with pytest.raises(TypeError, match="not callable"):
+    with pytest.raises(TypeError, match="not callable: run takes a function"):
         gp.run(3)
     with pytest.raises(TypeError, match="argument"):
         gp.run(lambda x: x)

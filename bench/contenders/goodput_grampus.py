@@ -37,7 +37,13 @@ def main():
     )
     batch = fashion.BATCH * options.procs
     tells = Tells(options.folder, len(labels))
-    estimator.fit({"x": images, "y": labels}, options.epochs, batch, callbacks=[tells], max_failures=None)
+    estimator.fit(
+        {"x": images, "y": labels},
+        epochs=options.epochs,
+        batch_size=batch,
+        callbacks=[tells],
+        max_failures=None,
+    )
 
 
 if __name__ == "__main__":

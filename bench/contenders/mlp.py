@@ -13,6 +13,8 @@ FEATURES = [f"x{at}" for at in range(35)]
 BATCH = 8192  # over all workers
 WORKERS = 2
 SEED = 2017
+# Seconds: a smoke run may share its machine.
+START_WITHIN = 240
 
 
 def arguments(*flags):
@@ -83,7 +85,7 @@ def first_step_of_grampus(cluster, path):
     import grampus as gp
 
     began = time.time()
-    with gp.init(WORKERS, cluster):
+    with gp.init(WORKERS, cluster, start_timeout=START_WITHIN):
         estimator = gp.Estimator.from_torch(
             model=lambda _: network(),
             optimizer=lambda model, _: Stamped(model.parameters(), path),

@@ -11,11 +11,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 from cifar10 import MEAN, STD, model_creator
 
 
-def resnet18(config=None):
+def resnet18(config):
     """The network of the example; cuDNN tries what is fastest, as everybody lets it."""
-    del config
     torch.backends.cudnn.benchmark = True
-    return model_creator({"width": 64})
+    return model_creator(config)
 
 
 def sgd(net, config=None):
@@ -26,7 +25,7 @@ def sgd(net, config=None):
 
 def files(folder):
     """The training files."""
-    return sorted(str(path) for path in Path(folder).glob("train-*.parquet"))
+    return sorted(str(path) for path in Path(folder).glob("train*.parquet"))
 
 
 def decoded(folder, times):

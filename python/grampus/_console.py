@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from grampus._native import News
+    from grampus._native import Line, News
 
+# As Python prints a warning: file, line, category, text.
+_WARNING = re.compile(r".+:\d+: \w*Warning: ")
 # One colour a rank, in turn; none of them is red, which means an error elsewhere.
 _COLOURS = (36, 33, 35, 32, 34)
 
@@ -26,13 +29,48 @@ class Live(Protocol):
         """Put it back."""
 
 
+class _Warnings:
+    """Tells warnings that another rank has given already: workers do the same, and so they warn alike."""
+
+    def __init__(self) -> None:
+        # The rank that gave each first, and those whose next line belongs to a warning that is left out.
+        self._first: dict[str, int] = {}
+        self._left_out: set[int] = set()
+
+    def is_repeated(self, line: Line) -> bool:
+        """Whether a line is such a warning, or the line of the source that Python prints below it."""
+        if not line.error:
+            return False
+        if _WARNING.match(line.text):
+            if self._first.setdefault(line.text, line.rank) != line.rank:
+                self._left_out.add(line.rank)
+                return True
+        elif line.rank in self._left_out and line.text.startswith("  "):
+            self._left_out.remove(line.rank)
+            return True
+        self._left_out.discard(line.rank)
+        return False
+
+
 _live: Live | None = None
+_warnings = _Warnings()
+
+
+def forget_warnings() -> None:
+    """Show warnings again: other workers give them."""
+    global _warnings
+    _warnings = _Warnings()
 
 
 def set_live(live: Live | None) -> None:
     """Say which line to keep below the output; none from now on with `None`."""
     global _live
     _live = live
+
+
+def has_live() -> bool:
+    """Whether a line redraws itself."""
+    return _live is not None
 
 
 @contextlib.contextmanager
@@ -62,6 +100,8 @@ def show(news: News) -> None:
                 sys.stderr, f"[grampus] {news.skipped_reports} reports were dropped: nobody took them in time"
             )
         for line in news.lines:
+            if _warnings.is_repeated(line):
+                continue
             stream = sys.stderr if line.error else sys.stdout
             write(stream, f"{prefix(line.rank, coloured(stream))} {line.text}")
 

@@ -7,6 +7,7 @@ or something it holds stands in the way, rebuilt from its type and what of it ca
 from __future__ import annotations
 
 import contextlib
+import pickle
 import reprlib
 import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from grampus import _payload
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from grampus import _native
+    from grampus._traceback import WorkerTrace
 
 # Text of a failure that travels beside the exception; the whole of it is in the exception.
 _LONGEST = 100_000
@@ -39,26 +39,41 @@ class Rebuilt(NamedTuple):
         return error
 
 
-def pack(error: BaseException) -> _native.Payload | None:
-    """An exception as a payload; nothing where not even its type can travel."""
+def pack(error: BaseException, trace: WorkerTrace) -> _native.Payload:
+    """Where an exception was raised, and, unless not even its type can travel, the exception."""
     # Tracebacks hold frames, which cannot travel; the text does instead.
     error.__traceback__ = None
+    return _payload.dump((trace, pickled(error)))
+
+
+def unpack(payload: _native.Payload) -> tuple[WorkerTrace, BaseException | None]:
+    """Where it was raised, and the exception again; `None` where its type cannot be made here."""
+    trace, body = _payload.load(payload)
+    return trace, None if body is None else unpickled(body)
+
+
+def pickled(error: BaseException) -> bytes | None:
+    """An exception as bytes; `None` where not even its type can travel."""
+    import cloudpickle
+
     # Whatever pickling calls may raise anything; there is another way.
     with contextlib.suppress(Exception):
-        payload = _payload.dump(error)
-        if type(_payload.load(payload)) is type(error):
-            return payload
+        body: bytes = cloudpickle.dumps(error)
+        found = unpickled(body)
+        # One that says how it is pickled may leave its notes behind.
+        if type(found) is type(error) and _notes(found) == _notes(error):
+            return body
     try:
-        payload = _payload.dump(_taken_apart(error))
-        return payload if isinstance(unpack(payload), type(error)) else None
+        body = cloudpickle.dumps(_taken_apart(error))
     except Exception:
         return None
+    return body if isinstance(unpickled(body), type(error)) else None
 
 
-def unpack(payload: _native.Payload) -> BaseException | None:
-    """The exception again; nothing where its type cannot be made here."""
+def unpickled(body: bytes) -> BaseException | None:
+    """The exception again; `None` where its type cannot be made here."""
     try:
-        value = _payload.load(payload)
+        value = pickle.loads(body)
         error = value.build() if isinstance(value, Rebuilt) else value
     except Exception:
         return None
@@ -70,6 +85,10 @@ def note(error: BaseException, text: str) -> None:
     error.__dict__["__notes__"] = [*getattr(error, "__notes__", []), text]
 
 
+def _notes(error: BaseException | None) -> list[str]:
+    return list(getattr(error, "__notes__", []))
+
+
 def message(error: BaseException) -> str:
     """What it says, if it can."""
     try:
@@ -79,9 +98,8 @@ def message(error: BaseException) -> str:
 
 
 def text(error: BaseException) -> str:
-    """What Python prints for it, from the user's first frame on."""
-    frames = _own_frames_removed(error.__traceback__)
-    return clipped("".join(traceback.format_exception(type(error), error, frames)))
+    """What Python prints for it, all frames included."""
+    return clipped("".join(traceback.format_exception(error)))
 
 
 def clipped(words: str) -> str:
@@ -126,15 +144,3 @@ def _travels(value: Any) -> bool:
     except Exception:
         return False
     return True
-
-
-def _own_frames_removed(frames: TracebackType | None) -> TracebackType | None:
-    """The user's traceback starts in the user's code."""
-    while frames is not None and _is_ours(frames):
-        frames = frames.tb_next
-    return frames
-
-
-def _is_ours(frames: TracebackType) -> bool:
-    name: Any = frames.tb_frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.split(".")[0] == "grampus"

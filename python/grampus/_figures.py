@@ -18,9 +18,6 @@ BOOKKEEPING = {
     "val_num_samples": "val samples",
 }
 
-# Words in the names of values that become better as they become less.
-_LESS_IS_BETTER = ("loss", "error", "mae", "mse", "msle", "mape", "mdape", "mspe")
-
 
 def measures(record: Mapping[str, Any]) -> list[str]:
     """Names of the losses and metrics of a record, those of one number.
@@ -122,15 +119,6 @@ def count(number: int, noun: str) -> str:
 def columns(records: Iterable[Mapping[str, Any]]) -> list[str]:
     """All names that occur in the records, in the order in which they first do."""
     return list(dict.fromkeys(name for record in records for name in record))
-
-
-def better_way(name: str) -> str:
-    """Which way a value of this name becomes better: `"min"` or `"max"`.
-
-    >>> better_way("val_loss"), better_way("accuracy"), better_way("smape")
-    ('min', 'max', 'min')
-    """
-    return "min" if any(word in name.lower() for word in _LESS_IS_BETTER) else "max"
 
 
 def best_of(seen: Sequence[tuple[int, float]], min_delta: float, mode: str) -> tuple[int, float]:

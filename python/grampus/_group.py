@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import secrets
 import socket
-from typing import NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
-from grampus import _native, context
+from grampus import _native, _ranks, context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # How long a call waits for a rank that lives but does something else, and how long forming a group may take.
 DEADLINE = 1800.0
@@ -32,6 +36,19 @@ def assign(seat: Seat) -> None:
     global _seat
     leave()
     _seat = seat
+
+
+@contextmanager
+def seated(seat: Seat) -> Iterator[None]:
+    """Inside, sit elsewhere; what was formed there is left at the end."""
+    global _seat, _formed, _groups
+    before = _seat, _formed, _groups
+    _seat, _formed, _groups = seat, {}, []
+    try:
+        yield
+    finally:
+        leave()
+        _seat, _formed, _groups = before
 
 
 def seat() -> Seat | None:
@@ -68,10 +85,14 @@ def form(ranks: list[int] | None, deadline: float) -> _native.Group:
 
 
 def _alone() -> Seat:
+    if _ranks.is_rank():
+        seat = Seat(*_ranks.meet(), "ranks")
+        assign(seat)
+        return seat
     if context.world_size() > 1:
         raise _native.CollectiveError(
-            "this process was started as one of several, but not by gp.run: call gp.collective inside "
-            'gp.run, or use torch.distributed with init_process_group("grampus")'
+            "this process was started as one of several, but neither by gp.run nor by `grampus run`: "
+            'use one of them, or torch.distributed with init_process_group("grampus")'
         )
     host = socket.gethostname()
     lobby = _native.Lobby(secrets.token_bytes(32), host)

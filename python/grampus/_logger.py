@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from grampus._warning import warn
+from grampus.errors import GrampusError
 from grampus.history import History
 
 # Seconds for which a logger that failed is left alone: a server that is away keeps callers waiting.
@@ -41,6 +42,8 @@ class Logger:
 
     #: Whether a run that has begun goes on where this fails: with a warning, and a gap in what it shows.
     may_fail = False
+    # A file that cannot be written is no reason not to begin, either.
+    _is_file = False
 
     def event(self, event: dict[str, Any]) -> None:
         """Take an event. An exception ends the run, and is raised by `fit`, unless this `may_fail`."""
@@ -95,8 +98,9 @@ class Listeners:
         try:
             method(*given)
         except Exception as error:
+            unwritten = logger._is_file and isinstance(error, OSError | GrampusError)
             # Before the first step nothing is lost by it, and the user is still there.
-            if not self._has_begun or not logger.may_fail:
+            if not logger.may_fail or not (self._has_begun or unwritten):
                 raise
             if id(logger) not in self._left_alone:
                 name = type(logger).__name__

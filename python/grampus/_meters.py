@@ -61,8 +61,8 @@ class OwnMeter:
                 f"{self._metric.name} takes one tensor or array of predictions and one of targets, not a "
                 f"{type(array).__name__}: give a function of all of them as the metric"
             )
-        contiguous = getattr(getattr(array, "flags", None), "c_contiguous", True)
-        return array if contiguous else array.copy()
+        flags = getattr(array, "flags", None)
+        return array if flags is None or (flags.c_contiguous and flags.aligned) else array.copy()
 
 
 class TorchmetricsMeter:

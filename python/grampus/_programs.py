@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+
+# Says which part of Grampus a process is, and who started it; Rust's launchers set it as well.
+_ROLE = "GRAMPUS_ROLE"
 
 
 def supervisor(python: str) -> list[str]:
@@ -14,6 +18,11 @@ def supervisor(python: str) -> list[str]:
 def worker(python: str) -> list[str]:
     """The command of a worker, for supervisors that cannot fork one."""
     return [python, *_flags(), "-c", _bootstrap("_worker")]
+
+
+def role(name: str) -> tuple[str, str]:
+    """The variable that marks a process of Grampus in its environment, whatever its command line says."""
+    return _ROLE, f"{name}:{os.getpid()}"
 
 
 def _bootstrap(module: str) -> str:

@@ -20,6 +20,8 @@ _BETWEEN = 0.1
 # Where the system does not know how wide the terminal is.
 _USUAL_WIDTH = 80
 _BARS = ("━─", "#-")
+# Columns of names in a summary; those of longer ones are ragged.
+_MOST_NAME = 20
 # Of epochs that ended, in a notebook: the page is sent anew with every drawing.
 _MOST_ROWS = 20
 
@@ -251,5 +253,6 @@ def _bold(text: str, coloured: bool) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
-    width = max((len(name) for name, _ in rows), default=0)
+    # One long name must not push the texts of all others over the edge of the screen.
+    width = min(max((len(name) for name, _ in rows), default=0), _MOST_NAME)
     return [f"  {name:{width}}  {text}" for name, text in rows]

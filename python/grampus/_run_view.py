@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from grampus._figures import best_of, better_way, columns, count, duration, figure, measures
+from grampus._direction import better_way
+from grampus._figures import best_of, columns, count, duration, figure, measures
 
 # Columns of a bar: less says nothing, more says no more.
 _LEAST_BAR, _MOST_BAR = 8, 24
@@ -105,7 +106,8 @@ def live_line(view: RunView, width: int, bar: str, coloured: bool) -> str:
     """
     fraction = view.fraction()
     parts = _live_parts(view)
-    place = Part(" " * _LEAST_BAR, 50)
+    # Before metrics, whose names may be long: the bar is what people look for.
+    place = Part(" " * _LEAST_BAR, 88)
     if bar and fraction is not None:
         parts.insert(1, place)
     parts = fitting(parts, width)
@@ -129,8 +131,8 @@ def _live_parts(view: RunView) -> list[Part]:
         parts.append(Part(f"step {view.steps.get('step', 0):,}", 90))
     if view.validation is not None:
         parts.append(Part("validating", 85))
-    names = list(view.latest().items())
-    parts += [Part(f"{name} {figure(value)}", 80 - place) for place, (name, value) in enumerate(names)]
+    for place, (name, value) in enumerate(view.latest().items()):
+        parts.append(Part(f"{name} {figure(value)}", 80 if name == "loss" else 77 - place))
     if left is not None:
         parts.append(Part(f"{duration(left[0])} left", 78))
     if rate is not None:
@@ -139,7 +141,7 @@ def _live_parts(view: RunView) -> list[Part]:
         share = view.steps.get("waited", 0.0) / view.steps["seconds"]
         # Where it is much, it is what to look at.
         much = share >= _MUCH_WAITING
-        parts.append(Part(f"data wait {share:.0%}", 70 if much else 20, "33" if much else "2"))
+        parts.append(Part(f"data wait {share:.0%}", 79 if much else 20, "33" if much else "2"))
     if left is not None and left[1] is not None:
         parts.append(Part(f"run {duration(left[1])} left", 10, "2"))
     return parts
@@ -232,10 +234,12 @@ def _results(view: RunView) -> Iterable[tuple[str, str]]:
         yield from ((name, figure(value)) for name, value in view.latest().items())
     for name in columns(view.records):
         seen = [(record["epoch"], record[name]) for record in view.records if name in measures(record)]
-        if seen:
-            epoch, best = best_of(seen, 0.0, better_way(name))
-            last = figure(seen[-1][1])
-            yield name, last if best == seen[-1][1] else f"{last}  (best {figure(best)} in epoch {epoch})"
+        if not seen:
+            continue
+        last, way = seen[-1][1], better_way(name, view.begin.get("directions", {}))
+        epoch, best = (0, last) if way is None else best_of(seen, 0.0, way)
+        more = "" if best == last else f"  (best {figure(best)} in epoch {epoch})"
+        yield name, f"{figure(last)}{more}"
 
 
 def _places(view: RunView, end: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

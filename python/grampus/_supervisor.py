@@ -78,7 +78,8 @@ def _serve(supervisor: _native.Supervisor) -> None:
         try:
             pid = os.fork()
         except OSError as error:
-            supervisor.give_up_fork(str(error))
+            advice = "use fewer workers, or allow more processes (ulimit -u) or more memory"
+            supervisor.give_up_fork(f"{error}: {advice}")
             continue
         if pid == 0:
             _become_worker(supervisor, entry)

@@ -58,4 +58,7 @@ def serve(ticket: Ticket) -> str | None:
 
 
 def _environment(folders: list[str]) -> list[tuple[str, str]]:
-    return [("PYTHONPATH", os.pathsep.join(filter(None, with_folders(folders))))]
+    return [
+        ("PYTHONPATH", os.pathsep.join(filter(None, with_folders(folders)))),
+        _programs.role("supervisor"),
+    ]

@@ -13,3 +13,15 @@ class Wish:
     stop: bool = False
     # It is to go on at once, with its workers in other places.
     regroup: bool = False
+    # When the user interrupted it, by the monotonic clock.
+    interrupted: float | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether the call is to end after its step."""
+        return self.stop or self.regroup or self.interrupted is not None
+
+    @property
+    def saves(self) -> bool:
+        """Whether it is to save what it has before it ends."""
+        return self.stop or self.interrupted is not None

@@ -7,9 +7,11 @@ import multiprocessing.process
 import os
 import signal
 import sys
+import traceback
 from typing import Any, NamedTuple
 
 from grampus import _exception, _group, _native, _notice, _output, _payload, _report, _stacks, _threads
+from grampus._traceback import trace_of
 from grampus.errors import NotPicklable
 
 # Errors that a rank typically meets because another one has gone; calls that differ have no such excuse.
@@ -147,15 +149,18 @@ def _exit(error: SystemExit) -> None:
     """The function wants the end of its process, so that is what it gets; the log says where."""
     code = error.code
     with contextlib.suppress(Exception):  # the user may have closed the stream
-        print(_exception.text(error), file=sys.stderr, end="")
+        end = "".join(traceback.format_exception_only(error))
+        print(trace_of(error).short, end, file=sys.stderr, sep="", end="")
     leave(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
 def _raised(
     agent: _native.Agent, task: int, error: BaseException, told: bool, output: _output.Output
 ) -> None:
-    words, text = _exception.message(error), _exception.text(error)
+    text = _exception.text(error)
+    trace = trace_of(error)
+    words = _exception.message(error)
     follows = isinstance(error, _CONSEQUENCES) and not isinstance(error, _OWN)
     consequence = told or follows or any(part in words.lower() for part in _CONSEQUENCE_WORDS)
-    payload = _exception.pack(error)
+    payload = _exception.pack(error, trace)
     agent.raised(task, type(error).__name__, words, text, consequence, payload, output.settle(task))

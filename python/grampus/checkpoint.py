@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from grampus._figures import better_way
+from grampus._arguments import suggest
+from grampus._direction import Directions, check_mode, settled
 from grampus.triggers import Trigger
 
 
@@ -18,8 +19,8 @@ class Checkpoint:
         keep: how many of the newest stay; by default all.
         best: name of a value in the epochs' records; epochs are saved as they end, and the checkpoint with
             the best value stays, too: `estimator.load(path, best=True)`.
-        mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` takes less for names with
-            loss, error, mae, mse, msle, mspe, mape or mdape in them.
+        mode: `"min"` where less of it is better, `"max"` where more is; `"auto"` asks the metric. Values of
+            which nothing says that, such as those of your own functions, need `"min"` or `"max"`.
         on_error: what a checkpoint that cannot be written does, for example on a full disk: `"warn"` lets the
             run go on and try again the next time, `"raise"` ends it. The first one always ends it.
         on_driver_loss: when the driver is killed, let the workers finish their step, save the run and end,
@@ -27,7 +28,7 @@ class Checkpoint:
 
     >>> import grampus as gp
     >>> gp.Checkpoint("runs/mnist", every=gp.triggers.EverySteps(500), keep=3, best="val_accuracy")
-    Checkpoint('runs/mnist', every=EverySteps(500), keep=3, best='val_accuracy', mode='max', on_error='warn')
+    Checkpoint('runs/mnist', every=EverySteps(500), keep=3, best='val_accuracy', mode='auto', on_error='warn')
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class Checkpoint:
     ) -> None:
         if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
             raise ValueError(f"keep of Checkpoint must be a whole number of at least 1, it is {keep!r}")
-        if mode not in ("auto", "min", "max"):
-            raise ValueError(f'mode of Checkpoint must be "auto", "min" or "max", it is {mode!r}')
+        check_mode(mode, "Checkpoint")
+        if best is None and mode != "auto":
+            raise ValueError(f"mode={mode!r} of Checkpoint says how to compare, and nothing what: pass best=")
         if on_error not in ("warn", "raise"):
             raise ValueError(f'on_error of Checkpoint must be "warn" or "raise", it is {on_error!r}')
         if not isinstance(on_driver_loss, bool):
@@ -55,7 +57,13 @@ class Checkpoint:
         self.best = best
         self.on_error = on_error
         self.on_driver_loss = on_driver_loss
-        self.mode = better_way(best) if mode == "auto" and best is not None else mode
+        self.mode = mode
+
+    def settled_mode(self, metrics: Directions) -> str:
+        """Which way `best` becomes better, in a run with these metrics."""
+        if self.best is None:
+            return self.mode
+        return settled(self.mode, self.best, metrics, f"Checkpoint(best={self.best!r})")
 
     def __repr__(self) -> str:
         """As it is written in code."""
@@ -64,3 +72,6 @@ class Checkpoint:
             f"Checkpoint({self.path!r}, every={self.every!r}, keep={self.keep}, best={self.best!r}, "
             f"mode={self.mode!r}, on_error={self.on_error!r}{more})"
         )
+
+
+suggest(globals())

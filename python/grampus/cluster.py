@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import operator
 import os
@@ -10,9 +11,12 @@ import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from grampus import _console, _native, _preload, _programs
+from grampus import _console, _native, _preload, _programs, _ranks, _traceback
+from grampus._arguments import suggest
+from grampus._figures import count
+from grampus._starting import check_number, starting
 from grampus.errors import ClusterError, GrampusError, NotPicklable, WorkerDied, WorkerTraceback
 
 if TYPE_CHECKING:
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from grampus._wish import Wish
     from grampus.engine import Launcher
     from grampus.frames.supply import Site
+
+Packed = TypeVar("Packed")
 
 # What the other side counts with.
 _MOST = 2**31 - 1
@@ -33,6 +39,7 @@ _LONGEST = 365 * 24 * 3600
 STOP_WITHIN = 20.0
 
 
+@_traceback.public_methods
 class Cluster:
     """Workers that wait for functions to call. Use as a context manager, or `stop` it.
 
@@ -40,6 +47,9 @@ class Cluster:
     ...     cluster.run(lambda: "hello")
     ['hello', 'hello']
     """
+
+    # Whether its workers are those that there are, and no others.
+    is_fixed = False
 
     def __init__(self, native: _native.Cluster, workers: int, hosts: int = 1) -> None:
         """Use `Cluster.local` or `Cluster.ssh`."""
@@ -190,10 +200,20 @@ class Cluster:
         """Whether functions can be called."""
         return self._native is not None and self._pid == os.getpid() and self._native.over() is None
 
+    def check_workers(self, asked: int) -> None:
+        """Refuse a number of workers that there cannot be."""
+        if asked > self.workers:
+            raise ValueError(
+                f"workers={asked} were asked for, the cluster has {self.workers}: call "
+                f"`resize({asked})` of the cluster"
+            )
+
     def run(
         self, function: Callable[..., Any], *args: Any, workers: int | None = None, **kwargs: Any
     ) -> list[Any]:
         """Call a function on every worker at once; see `grampus.run`."""
+        if not callable(function):
+            raise TypeError(f"{function!r} is not callable: run takes a function, and then its arguments")
         with self.held():
             return self._call(function, args, kwargs, workers)
 
@@ -225,6 +245,8 @@ class Cluster:
 
         `look` is called now and then while the call is under way, and may raise as `on_report` may.
         """
+        from grampus._payload import dump
+
         native = self._running()
         world = self.workers if workers is None else whole(workers, "workers")
         needed = world if least is None else min(least, world)
@@ -236,7 +258,7 @@ class Cluster:
         task: _native.Task | None = None
         try:
             # No frame of a later traceback may hold on to the memory of the arguments: they get no name.
-            task = native.submit(needed, world, _packed(function, args, kwargs), wish is not None)
+            task = native.submit(needed, world, packed(function, args, kwargs, dump), wish is not None)
             return self._results(native, self._wait(task, on_report, wish, look))
         finally:
             if task is not None:
@@ -266,9 +288,9 @@ class Cluster:
         stopped: BaseException | None = None
         while True:
             try:
-                if wish is not None and (wish.stop or wish.regroup):
+                if wish is not None and wish.ends:
                     # Again and again: workers that have not begun yet do not hear of it.
-                    task.ask_to_yield(wish.stop)
+                    task.ask_to_yield(wish.saves)
                 news = task.wait()
                 _console.show(news)
                 if stopped is None:
@@ -292,12 +314,13 @@ class Cluster:
             return [_payload.load(payload) for payload in end.payloads]
         _console.show(native.take_lines())
         if end.kind == "raised":
-            error = _original(end)
+            error = original(end)
+            _log(native, end)
             # The traceback keeps this frame, which must not keep the memory in which the exception came.
             del end
             raise error
         if end.kind == "died":
-            raise WorkerDied(end.text, end.rank, end.host, end.pid, end.exit_code)
+            raise WorkerDied(end.text, end.rank, end.host, end.pid, end.exit_code, end.output)
         raise ClusterError(end.text)
 
     def resize(self, workers: int) -> None:
@@ -398,9 +421,12 @@ def _started(workers: int, settings: Settings, **where: Any) -> _native.Cluster:
     """Workers that have joined; `where` says where they are, by default on this machine."""
     native = begun(workers, settings, **where)
     try:
-        # The first call needs it; here it is imported while the supervisor starts.
-        importlib.import_module("cloudpickle")
-        native.wait_ready(settings.start_timeout + 1)
+        if "hosts" not in where:
+            check_number(workers)
+        with starting(workers):
+            # The first call needs it; here it is imported while the supervisor starts.
+            importlib.import_module("cloudpickle")
+            native.wait_ready(settings.start_timeout + 1)
     except BaseException as error:
         native.stop("it did not start", STOP_WITHIN)
         if isinstance(error, GrampusError):
@@ -422,8 +448,10 @@ def begun(
     directory: str | None = None,
 ) -> _native.Cluster:
     """Workers that are about to join."""
+    _ranks.check_starts_workers()
     if os.environ.get("GRAMPUS_WORKER"):
         raise ClusterError("a worker cannot start a cluster of its own: call grampus.run in the driver")
+    _console.forget_warnings()
     try:
         return _native.Cluster.start(
             workers=workers,
@@ -504,11 +532,12 @@ def _deliver(
     return None
 
 
-def _packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Payload:
-    from grampus import _payload
-
+def packed(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], dump: Callable[[Any], Packed]
+) -> Packed:
+    """A call, ready to travel; where it cannot, raise what says why."""
     try:
-        return _payload.dump((function, args, kwargs))
+        return dump((function, args, kwargs))
     except Exception as error:
         raise NotPicklable(_why_not(function, args, kwargs, error)) from error
 
@@ -527,17 +556,35 @@ def _why_not(
     return f"the call cannot be sent to the workers: {error}"
 
 
-def _original(end: _native.End) -> BaseException:
-    """The worker's exception, with its traceback as the cause."""
+def original(end: _native.End) -> BaseException:
+    """The worker's exception, with where it was raised as the cause."""
     from grampus import _exception
 
-    after = ""
-    if end.folded:
-        ranks = "1 other rank" if len(end.folded) == 1 else f"{len(end.folded)} other ranks"
-        after = f"\n({ranks} failed after it)"
-    text = f"rank {end.rank} on {end.host} (pid {end.pid})\n\n{end.traceback.rstrip()}{after}"
-    error = _exception.unpack(end.payloads[0]) if end.payloads else None
+    trace, error = _exception.unpack(end.payloads[0])
     if error is None:
         error = GrampusError(f"{end.text}\n(its type cannot be made in this process)")
-    error.__cause__ = WorkerTraceback(text, end.rank, end.host, end.pid, end.folded)
+    where = f"rank {end.rank} on {end.host} (pid {end.pid})"
+    if end.folded:
+        where += f"; {count(len(end.folded), 'other rank')} failed after it"
+    worker = end.rank, end.host, end.pid, end.folded, end.traceback
+    if _traceback.is_full():
+        error.__cause__ = WorkerTraceback(f"{where}\n\n{end.traceback.rstrip()}", *worker)
+        return error
+    if trace.hidden:
+        where += f"; GRAMPUS_TRACEBACK=full shows {count(trace.hidden, 'more frame')}"
+    _traceback.attach(
+        error, trace, lambda text: WorkerTraceback(f"{where}\n\n{text.rstrip()}".rstrip(), *worker)
+    )
     return error
+
+
+def _log(native: _native.Cluster, end: _native.End) -> None:
+    """Add all frames to the log of the rank; an error that cannot be written there is shown all the same."""
+    folder = native.logs()
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            with (Path(folder) / f"rank-{end.rank}.log").open("a") as log:
+                log.write(end.traceback)
+
+
+suggest(globals())

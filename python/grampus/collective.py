@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from grampus import _group, _native
+from grampus._arguments import suggest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -376,3 +377,6 @@ def _unpack(data: bytes) -> list[tuple[int, ...]]:
         shapes.append(tuple(numbers[:length]))
         numbers = numbers[length:]
     return shapes
+
+
+suggest(globals())

@@ -7,7 +7,7 @@ is an error that names file, row and column, or is skipped (`on_error="skip"`).
 >>> import grampus as gp
 >>> import pyarrow as pa
 >>> rows = pa.table({"age": [30, 45], "city": ["Oslo", "Rome"], "words": [[5], [7, 8]]})
->>> features = [[Normalise("age", mean=40, std=10), OneHot("city", ["Rome", "Oslo"])], Pad("words", 3)]
+>>> features = [[Normalize("age", mean=40, std=10), OneHot("city", ["Rome", "Oslo"])], Pad("words", 3)]
 >>> x, words = next(iter(gp.Shards.from_arrow(rows, 1).to_torch(2, feature_cols=features)))
 >>> x.tolist(), words.tolist()
 ([[-1.0, 0.0, 1.0], [0.5, 1.0, 0.0]], [[5, 0, 0], [7, 8, 0]])
@@ -22,10 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from grampus._arguments import suggest
+from grampus._warning import warn
+
 if TYPE_CHECKING:
     from grampus.images import ImageStep
 
-__all__ = ["Cast", "ColumnStep", "Image", "Normalise", "OneHot", "Pad", "Scale"]
+__all__ = ["Cast", "ColumnStep", "Image", "Normalize", "OneHot", "Pad", "Scale"]
 
 _KINDS = {
     "float32": "f32",
@@ -90,12 +93,12 @@ class Scale(ColumnStep):
 
 
 @dataclass(frozen=True)
-class Normalise(ColumnStep):
+class Normalize(ColumnStep):
     """Each value less `mean`, divided by `std`, as float32; lists keep their length.
 
-    >>> Normalise("age", mean=38.6, std=0)
+    >>> Normalize("age", mean=38.6, std=0)
     Traceback (most recent call last):
-    ValueError: Normalise(column='age', mean=38.6, std=0): std is 0, as of a column whose values are all equal
+    ValueError: Normalize(column='age', mean=38.6, std=0): std is 0, as of a column whose values are all equal
     """
 
     mean: float
@@ -193,3 +196,13 @@ def _number(step: ColumnStep, name: str, value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{step}: {name} must be finite")
     return number
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Normalise":
+        warn("grampus.columns.Normalise is now spelt Normalize, as in grampus.images")
+        return Normalize
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+suggest(globals())

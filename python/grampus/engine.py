@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from grampus import _console, _native
 from grampus._folders import own_folders
+from grampus._starting import starting
 from grampus._tunnel import Ahead, Ticket
 from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
 from grampus.errors import ClusterError, GrampusError
@@ -138,8 +139,9 @@ class EngineCluster(Cluster):
         )
         self._native, self._tasks = native, _Tasks(native, launcher, settings)
         try:
-            importlib.import_module("cloudpickle")
-            native.wait_ready(settings.start_timeout + 1)
+            with starting(self.workers):
+                importlib.import_module("cloudpickle")
+                native.wait_ready(settings.start_timeout + 1)
         except BaseException as error:
             why = launcher.scarce() if isinstance(error, GrampusError) else ""
             self._release()

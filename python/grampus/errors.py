@@ -81,34 +81,39 @@ class WorkerDied(GrampusError):
     """A worker's process ended, or gave no sign of life, while it worked.
 
     `rank`, `host` and `pid` say which one; `exit_code` is as a shell shows it (128 + signal), or `None`
-    where the process was ended because it had been silent.
+    where the process was ended because it had been silent; `output` has the last lines that it wrote.
     """
 
-    def __init__(self, text: str, rank: int, host: str, pid: int, exit_code: int | None) -> None:
+    def __init__(
+        self, text: str, rank: int, host: str, pid: int, exit_code: int | None, output: str = ""
+    ) -> None:
         super().__init__(text)
+        self.output = output
         self.rank = rank
         self.host = host
         self.pid = pid
         self.exit_code = exit_code
 
-    def __reduce__(self) -> tuple[type[WorkerDied], tuple[str, int, str, int, int | None]]:
+    def __reduce__(self) -> tuple[type[WorkerDied], tuple[str, int, str, int, int | None, str]]:
         """Survive a trip to another process."""
-        return type(self), (str(self), self.rank, self.host, self.pid, self.exit_code)
+        return type(self), (str(self), self.rank, self.host, self.pid, self.exit_code, self.output)
 
 
 class WorkerTraceback(GrampusError):
     """Where a worker's exception was raised: the cause of the exception that `run` raises.
 
-    `rank`, `host` and `pid` say which worker; `folded` are ranks that failed after it.
+    `rank`, `host` and `pid` say which worker; `folded` are ranks that failed after it; `full` is the
+    traceback with all frames.
     """
 
-    def __init__(self, text: str, rank: int, host: str, pid: int, folded: list[int]) -> None:
+    def __init__(self, text: str, rank: int, host: str, pid: int, folded: list[int], full: str = "") -> None:
         super().__init__(text)
+        self.full = full
         self.rank = rank
         self.host = host
         self.pid = pid
         self.folded = folded
 
-    def __reduce__(self) -> tuple[type[WorkerTraceback], tuple[str, int, str, int, list[int]]]:
+    def __reduce__(self) -> tuple[type[WorkerTraceback], tuple[str, int, str, int, list[int], str]]:
         """Survive a trip to another process."""
-        return type(self), (str(self), self.rank, self.host, self.pid, self.folded)
+        return type(self), (str(self), self.rank, self.host, self.pid, self.folded, self.full)

@@ -6,24 +6,29 @@ import importlib
 import inspect
 import os
 import secrets
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grampus import frames
+from grampus._arguments import former, suggest
 from grampus._figures import count
-from grampus._former import former
+from grampus._joint import joint_methods
 from grampus._params import Params
-from grampus._training import answering, recovery, saved, worker, written
+from grampus._traceback import public_methods
+from grampus._training import answering, attributes, recovery, rescue, saved, worker, written
 from grampus._training import audit as ledger
 from grampus._training.claim import claimed
-from grampus._training.inputs import Inputs
+from grampus._training.inputs import Inputs, paired
 from grampus._training.job import Clipping, Fit, Layout, Pass, Saving, Spec, Written
+from grampus._training.leaving import Interrupted
 from grampus._training.options import (
     DEFAULT_BATCH_SIZE,
     check_backend,
     check_info,
     check_least,
     check_policy,
+    check_score,
     check_seconds,
     check_seed,
     check_settings,
@@ -40,13 +45,14 @@ from grampus._training.show import Show, hear
 from grampus._training.weights import START, Weights
 from grampus._wish import Wish
 from grampus.history import History
+from grampus.metrics import directions
 from grampus.operators import overrides
 from grampus.shards import feeding
 from grampus.shards.batches import Rows
 from grampus.shards.blocks import blocks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from grampus.callbacks import Logger
     from grampus.cluster import Cluster
@@ -54,6 +60,8 @@ if TYPE_CHECKING:
     from grampus.triggers import Trigger
 
 
+@public_methods
+@joint_methods("fit", "evaluate", "predict", "update_schedulers", "update_scheduler")
 class Estimator(Placement, Weights, Params):
     """A single-node model on many workers. Make one with `Estimator.from_torch`.
 
@@ -108,6 +116,8 @@ class Estimator(Placement, Weights, Params):
         self._clipping: Clipping | None = None
         self._layout: Layout | None = None
         self._state: dict[str, Any] | None = None
+        #: Of the last `fit`: of one that was interrupted or has failed, the epochs that were done.
+        self.history: History | None = None
         self._at = dict(START)
         self._started: Cluster | None = None
         self._id = secrets.token_hex(8)
@@ -167,8 +177,8 @@ class Estimator(Placement, Weights, Params):
             threads_per_lane: by default the cores of a host shared among the lanes on it.
             scheduler_step_freq: when the scheduler steps: each "epoch", each "batch", or "manual", when
                 `update_schedulers` is called.
-            loss_weight: a function of a batch that says what it counts for, where the loss is not a mean over
-                rows: for example the sum of class weights, or the number of tokens.
+            loss_weight: a function of a batch that says what it counts for, where a loss of your own is not a
+                mean over rows: for example the number of tokens. Torch's own losses need none.
             training_operator_cls: a `gp.TrainingOperator`: what is done with a batch, by code of your own.
             initialization_hook: a function that every worker calls once, before anything else.
             workers_per_node: how many workers on each host, instead of `workers`.
@@ -256,6 +266,7 @@ class Estimator(Placement, Weights, Params):
     def fit(
         self,
         data: Any,
+        y: Any = None,
         epochs: int | Trigger = 1,
         batch_size: int | None = DEFAULT_BATCH_SIZE,
         validation_data: Any = None,
@@ -275,17 +286,17 @@ class Estimator(Placement, Weights, Params):
         info: dict[str, Any] | None = None,
         profile: bool = False,
         reduce_results: bool = True,
-    ) -> Any:
+    ) -> History:
         """Train, and return the history, a record an epoch. A lost worker changes nothing of what comes out.
 
         Args:
-            data: `{"x": …, "y": …}` of arrays or tensors, a Dataset, a DataLoader, or a function `f(config)`
-                or `f(config, batch_size)` that returns one of these; shards, tables and paths of files; a
-                DataFrame of Spark or a Dataset of Ray, whose rows stay on the executors that read them.
+            data, y: `{"x": …, "y": …}` of arrays or tensors, or `x` and `y` apart; a Dataset, a DataLoader;
+                shards, tables and paths of files; a DataFrame of Spark or a Dataset of Ray, whose rows stay
+                with the executors; or a function `f(config)` or `f(config, batch_size)` that returns these.
             epochs, max_steps: how many, or a trigger that ends the run; and how many steps at most.
             batch_size: rows of a batch over all workers together; `None` takes the loader's.
             validation_data: is evaluated after each epoch, in the same forms.
-            feature_cols, label_cols: columns, or steps of `grampus.columns`, of frames, tables or dicts.
+            feature_cols, label_cols: names of columns, lists of names (matrices), steps of `grampus.columns`.
             callbacks, info: see `grampus.callbacks`; and a dict for a `gp.TrainingOperator`.
             checkpoint: a folder or `s3://…`, a trigger, or a `grampus.Checkpoint`.
             resume: go on from the newest checkpoint, if there is one; or a place to look for it.
@@ -299,27 +310,42 @@ class Estimator(Placement, Weights, Params):
             profile: measure parts of the work: a dict `profile` in each record, in seconds.
             reduce_results: `False` returns a list for each epoch instead, of a dict for each worker.
         """
-        beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint)
-        where = saving(asked, self._params["model_dir"], self._params["backend"])
-        settings = {**self._asked(info, profile, reduce_results, audit), **ends(epochs, max_steps)}
-        settings |= {"callbacks": beside, "stop_on_nan": stop_on_nan, "saving": where}
-        settings["step_timeout"] = check_seconds(step_timeout, "step_timeout")
+        settings = self._asked(info, profile, reduce_results, audit, step_timeout) | ends(epochs, max_steps)
+        watched, loggers = self._watched(callbacks, checkpoint, settings["end"], validation_data is not None)
+        where, settings = watched["saving"], settings | watched
         losses = allowed(max_failures, max_preemptions)
         with claimed([self._params["model_dir"], None if where is None else where.url]):
             found = self._resumed(resume, where)
             layout = self._laid_out(*self._cluster())
             with self._reading(order_by, batch_size, feature_cols, label_cols) as read:
                 losses.heal = read.heal
-                settings |= {"data": read.data(data), "validation": read.data_also(validation_data)}
+                settings |= {"data": read.data(data, y), "validation": read.data_also(validation_data)}
                 job = Fit(self._spec(), layout, **settings, **self._beginning(found))
-                return self._trained(job, loggers, losses, audit, min_workers, slow_worker, read)
+                told: History = self._trained(job, loggers, losses, audit, min_workers, slow_worker, read)
+                return told
 
-    def _asked(self, info: Any, profile: Any, reduce_results: Any, audit: bool) -> dict[str, Any]:
-        """What a run is called, and what is told of it."""
+    def _asked(
+        self, info: Any, profile: Any, reduce_results: Any, audit: bool, step_timeout: Any
+    ) -> dict[str, Any]:
+        """What a run is called, what is told of it, and how long a step may take."""
         if audit and overrides(self._params["training_operator_cls"], "train_epoch"):
             raise ValueError("audit=True does not see the rows of a train_epoch of your own: use train_batch")
-        told = {"info": check_info(info), "profile": bool(profile), "apart": not reduce_results}
+        told = {"info": self._info(info), "profile": bool(profile), "apart": not reduce_results}
+        told["step_timeout"] = check_seconds(step_timeout, "step_timeout")
         return {"id": secrets.token_hex(8), **told}
+
+    def _info(self, info: Any) -> dict[str, Any]:
+        return check_info(info, self._params["training_operator_cls"] is not None)
+
+    def _watched(
+        self, callbacks: Any, checkpoint: Any, end: str | None, validates: bool
+    ) -> tuple[dict[str, Any], list[Logger]]:
+        """What looks at a run, saves it and ends it, by what its metrics say."""
+        ways = directions(self._params["metrics"])
+        beside, loggers, stop_on_nan, asked = parted(callbacks, checkpoint, ways)
+        where = saving(asked, self._params["model_dir"], self._params["backend"], ways)
+        check_score([end, None if where is None else where.every], ways, validates)
+        return {"callbacks": beside, "stop_on_nan": stop_on_nan, "saving": where}, loggers
 
     def _reading(
         self, order_by: Any, batch_size: int | None, features: Columns | None, labels: Columns | None
@@ -337,25 +363,43 @@ class Estimator(Placement, Weights, Params):
         read: Inputs,
     ) -> Any:
         workers, backend = self._params["workers"], self._params["backend"]
-        least = check_least(least, job.layout.lanes if workers is None else workers, backend)
-        if overrides(self._params["training_operator_cls"], "train_batch", "train_epoch"):
-            # Steps of an operator take all workers.
-            least = None
+        # Steps of an operator take all workers.
+        own = overrides(self._params["training_operator_cls"], "train_batch", "train_epoch")
+        most = job.layout.lanes if workers is None else workers
+        least = check_least(least, most, regroups=backend == "grampus" and not own)
         policy = check_policy(policy, backend)
         # Last: what was asked for wrongly leaves no folder behind.
         folder = job.run = run_folder(self._params["model_dir"])
         attempts = ledger.attempts(folder) if audit else None
         cluster = self._cluster()[0]
-        with cluster.held(), Show(loggers, folder, losses) as show:
-            most = self._most(cluster, job.layout)
-            crew = Crew(cluster, least, min(most, cluster.workers) if least is None else most)
+        most = self._most(cluster, job.layout)
+        crew = Crew(cluster, least, min(most, cluster.workers) if least is None else most)
+        with cluster.held(), self._keeping(crew, job, losses), Show(loggers, folder, losses) as show:
             oversight = Oversight(crew, show, job, policy, attempts)
             answers = recovery.train(job, oversight.call, losses, self._from_checkpoint)
             history = self._took(answers, job.callbacks)
             history.copied_bytes = read.copied_bytes
+            if losses.interrupted:
+                raise Interrupted
             if not job.apart:
                 return history
             return [list(epoch) for epoch in zip(*(answer["own"] for answer in answers), strict=True)]
+
+    @contextmanager
+    def _keeping(self, crew: Crew, job: Fit, losses: Losses) -> Iterator[None]:
+        """Inside, a run that does not end well leaves the weights of its last committed step here."""
+        before = self._at
+        try:
+            yield
+        except (Exception, Interrupted) as error:
+            found = rescue.rescued(crew, job, error) if self._at is before else None
+            if found is not None:
+                self._state, self._at, self.history = found.state, found.at, History(found.records)
+            at = None if self._at is before else self._at
+            if isinstance(error, Interrupted):
+                raise rescue.interruption(at, job, losses) from None
+            rescue.note(error, at)
+            raise
 
     def _resumed(self, resume: bool | str, where: Saving | None) -> saved.Saved | None:
         """The checkpoint from which to go on; a new run gets a place of its own."""
@@ -392,16 +436,16 @@ class Estimator(Placement, Weights, Params):
         """Keep what the first worker has trained."""
         first = answers[0]
         self._state, self._at = first["state"], first["at"]
-        for callback, attributes in zip(callbacks, first["callbacks"], strict=True):
-            vars(callback).update(attributes)
-        history = History(first["records"], first["reason"])
+        history = self.history = History(first["records"], first["reason"])
         history.workers = [{"pid": answer["pid"], "rows": answer["rows"]} for answer in answers]
+        attributes.unpack(first["callbacks"], callbacks)
         return history
 
     @former(validation_methods="pass them as metrics=", validation_metrics="pass them as metrics=")
     def evaluate(
         self,
         data: Any,
+        y: Any = None,
         batch_size: int | None = DEFAULT_BATCH_SIZE,
         feature_cols: Columns | None = None,
         label_cols: Columns | None = None,
@@ -412,15 +456,16 @@ class Estimator(Placement, Weights, Params):
     ) -> dict[str, Any]:
         """Loss and metrics over all rows, each counted once, with their number as `num_samples`.
 
-        With an operator that validates, what it says. `num_steps` is how many batches are looked at, `info`
+        With an operator that validates, what it says. `y` are targets, where `data` is an array or a frame of
+        features alone. `num_steps` is how many batches are looked at, `info`
         goes to operators, `profile` adds a dict of how long parts of the work took, in seconds, and `metrics`
         are measured in place of the Estimator's.
         """
         steps = None if num_steps is None else check_size(num_steps, "num_steps")
-        more = {"num_steps": steps, "info": check_info(info), "profile": bool(profile), "metrics": metrics}
+        more = {"num_steps": steps, "info": self._info(info), "profile": bool(profile), "metrics": metrics}
+        data = paired(data, y, "batch_size")
         answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols, more)
-        found: dict[str, Any] = answers[0]
-        return found
+        return dict(answers[0])
 
     def predict(
         self,
@@ -431,7 +476,8 @@ class Estimator(Placement, Weights, Params):
     ) -> Any:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
-        A data frame comes back with a column `prediction`, or one for each output of the model. So do tables,
+        A data frame comes back with a column `prediction`, or one for each output of the model, in the place
+        of a column that has this name already. So do tables,
         files (as an Arrow table) and shards of them; shards of dicts get an entry of that name. DataFrames of
         Spark and Datasets of Ray come back lazy: tasks of the engine predict, with the model as it is now.
 
@@ -471,7 +517,7 @@ class Estimator(Placement, Weights, Params):
         layout = self._laid_out(cluster, workers)
         blocks = blocks_of(shards)
         size = -(-batch_size // layout.lanes)
-        with cluster.held(), written.place_of(path) as folder:
+        with cluster.held(), written.place_of(path, len(blocks.blocks)) as folder:
             job = Written(self._spec(), layout, self._state, blocks, rows.wanted, size, str(folder))
             ranks = self._most(cluster, layout)
 
@@ -497,7 +543,8 @@ class Estimator(Placement, Weights, Params):
         least = 1 if self._params["backend"] == "grampus" else None
         with self._reading(None, batch_size, feature_cols, label_cols) as read:
             spec, settings = self._spec(), dict(more or {})
-            spec.metrics = settings.pop("metrics", None) or spec.metrics
+            asked = settings.pop("metrics", None)
+            spec.metrics = spec.metrics if asked is None else asked
             job = Pass(spec, layout, self._state, read.data(data), **settings)
             with cluster.held():
                 return recovery.repeated(
@@ -526,8 +573,7 @@ class Estimator(Placement, Weights, Params):
         return importlib.import_module(f"grampus.frameworks.{self._params['framework']}")
 
     def _seed(self) -> int:
-        seed = self._params["seed"]
-        return 0 if seed is None else int(seed)
+        return int(self._params["seed"] or 0)
 
     def _spec(self) -> Spec:
         params = self._params
@@ -549,3 +595,6 @@ class Estimator(Placement, Weights, Params):
         check_settings(params)
         if params["config"] is not None and not isinstance(params["config"], dict):
             raise TypeError(f"config must be a dict, it is a {type(params['config']).__name__}")
+
+
+suggest(globals())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import html
 import io
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
+from grampus._arguments import suggest
 from grampus._figures import BOOKKEEPING, cell, columns, count, measures
 
 if TYPE_CHECKING:
@@ -174,10 +176,11 @@ class History(Sequence[dict[str, Any]]):
         return [name for name in names if name == "loss"], [name for name in names if name != "loss"]
 
     def _draw(self, axes: Axes, names: Sequence[str], title: str) -> None:
-        """Curves of the names and their validation, which has the same colour, dashed."""
+        """Curves of the names and, dashed, of their validation, each in a colour of its own."""
         from matplotlib.ticker import MaxNLocator
 
-        for number, name in enumerate(names):
+        colours = itertools.count()
+        for name in names:
             for key, style in ((name, "-"), (f"val_{name}", "--")):
                 points = [
                     (record.get("epoch", place), record[key])
@@ -188,7 +191,7 @@ class History(Sequence[dict[str, Any]]):
                     kind = "training" if style == "-" else "validation"
                     label = kind if len(names) == 1 else f"{name}, {kind}"
                     epochs, values = zip(*points, strict=True)
-                    axes.plot(epochs, values, style, color=f"C{number}", marker=".", label=label)
+                    axes.plot(epochs, values, style, color=f"C{next(colours)}", marker=".", label=label)
         axes.set_title(title)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -225,3 +228,6 @@ def table_html(rows: Sequence[Sequence[str]]) -> str:
     head, *body = ([html.escape(text) for text in row] for row in rows)
     lines = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in body)
     return f"<table><thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead><tbody>{lines}</tbody></table>"
+
+
+suggest(globals())

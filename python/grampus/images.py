@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from grampus._arguments import suggest
+
 __all__ = [
     "CenterCrop",
     "Channels",
@@ -242,3 +244,6 @@ def _pair(step: ImageStep, name: str, values: tuple[float, float]) -> list[float
     if len(numbers) != 2:
         raise ValueError(f"{step}: {name} is two numbers, from and to")
     return numbers
+
+
+suggest(globals())

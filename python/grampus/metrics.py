@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from grampus import _meters, _native
+from grampus._arguments import suggest
 
 __all__ = [
     "AUC",
@@ -57,6 +58,7 @@ __all__ = [
     "Top1Accuracy",
     "Top5Accuracy",
     "TreeNNAccuracy",
+    "directions",
     "meter",
     "named",
     "sMAPE",
@@ -79,9 +81,17 @@ class Metric:
         """The class's name in lower case: what results are called."""
         return type(self).__name__.lower()
 
+    @property
+    def higher_is_better(self) -> bool | None:
+        """Whether more is better; `None` of curves, and of `ME` and `MPE`, which are best at 0."""
+        return self._described().higher_is_better
+
     def state(self) -> _native.MetricState:
         """A state that has seen nothing."""
-        return _native.Metric(type(self).__name__, self._options).state()
+        return self._described().state()
+
+    def _described(self) -> _native.Metric:
+        return _native.Metric(type(self).__name__, self._options)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.__dict__ == other.__dict__
@@ -453,6 +463,18 @@ def named(metrics: Any) -> dict[str, Any]:
     return found
 
 
+def directions(metrics: Any) -> dict[str, bool | None]:
+    """Whether more of each metric is better; `None` where it does not say.
+
+    Metrics of torchmetrics have an attribute `higher_is_better`; a function of your own may be given one.
+
+    >>> directions(["mae", Top5Accuracy, ME])
+    {'mae': False, 'top5accuracy': True, 'me': None}
+    """
+    found = {name: getattr(metric, "higher_is_better", None) for name, metric in named(metrics).items()}
+    return {name: None if higher is None else bool(higher) for name, higher in found.items()}
+
+
 def _pairs(metrics: Any) -> Iterator[tuple[str, Any]]:
     if metrics is None:
         return
@@ -515,3 +537,6 @@ def _no_metric(metric: Any) -> TypeError:
         f"{metric!r} is no metric: give one of grampus.metrics, its name, an object of torchmetrics, or a "
         "function of predictions and targets"
     )
+
+
+suggest(globals())

@@ -10,6 +10,9 @@ from __future__ import annotations
 import itertools
 
 from grampus import nn
+from grampus._arguments import suggest
+
+__all__ = ["lenet", "mlp", "resnet18", "text_classifier"]
 
 
 def lenet(classes: int = 10) -> nn.Sequential:
@@ -75,3 +78,6 @@ def text_classifier(words: int, classes: int, size: int = 64, hidden: int = 128)
     return nn.Sequential(
         nn.Embedding(words, size, padding_idx=0), nn.LSTM(size, hidden), nn.Linear(hidden, classes)
     )
+
+
+suggest(globals())

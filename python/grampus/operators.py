@@ -29,7 +29,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from grampus._arguments import suggest
 from grampus._training.means import Means
+from grampus._training.trees import is_one
 
 __all__ = ["Timers", "TrainingOperator"]
 
@@ -163,10 +165,10 @@ class TrainingOperator:
 
     def predict_batch(self, batch: Any) -> Any:
         """The model's output for a batch, one row for each of its rows."""
-        from grampus.frameworks._torch_making import needed
-        from grampus.frameworks._torch_outputs import split
+        from grampus.frameworks._torch_inputs import Inputs, split
 
-        inputs, named, _ = split(batch, self._criterion is not None, True, needed(self.model))
+        takes = Inputs.of(self.model)
+        inputs, named, _ = split(batch, self._criterion is not None, takes, predicting=True)
         with self.autocast():
             return self.model(*inputs, **named)
 
@@ -218,9 +220,9 @@ class TrainingOperator:
 
     def split(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
         """Arguments of the model, by place and by name, and the target: as an Estimator does it."""
-        from grampus.frameworks._torch_outputs import split
+        from grampus.frameworks._torch_inputs import Inputs, split
 
-        return split(batch, self._criterion is not None)
+        return split(batch, self._criterion is not None, Inputs.of(self.model))
 
     def loss_of(self, output: Any, target: Any) -> Any:
         """The loss of an output: by `criterion`, or the model's own."""
@@ -309,6 +311,12 @@ def checked(said: Any, method: str) -> dict[str, Any]:
 
 def rows_of(batch: Any) -> int:
     """Rows of a batch: the length of its first array."""
+    if is_one(batch):
+        # The first of its steps has all rows.
+        return int(batch.batch_sizes[0])
     if isinstance(batch, Mapping):
         return rows_of(next(iter(batch.values())))
     return rows_of(batch[0]) if isinstance(batch, list | tuple) else len(batch)
+
+
+suggest(globals())

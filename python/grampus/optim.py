@@ -16,6 +16,35 @@ from dataclasses import dataclass, fields
 from operator import index
 from typing import Any, ClassVar, SupportsFloat
 
+from grampus._arguments import suggest
+
+__all__ = [
+    "LAMB",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Cosine",
+    "Decay",
+    "Exponential",
+    "Ftrl",
+    "Group",
+    "Increase",
+    "MultiStep",
+    "OneCycle",
+    "Optimizer",
+    "PerEpoch",
+    "Plateau",
+    "Poly",
+    "RMSprop",
+    "Schedule",
+    "Stages",
+    "Step",
+    "WarmUp",
+]
+
 
 class _Described:
     """Settings, which may be numbers of any kind."""
@@ -299,13 +328,14 @@ class Plateau(Schedule):
     """Multiplied with `factor` when `monitor` has not got better for more than `patience` epochs.
 
     `monitor` is a name in the record of an epoch, such as "loss" or "val_accuracy"; `mode` says whether "min"
-    or "max" is better, and `epsilon` by how much it has to be. After a cut, `cooldown` epochs do not count.
+    or "max" is better, "auto" asks the metric, and `epsilon` says by how much it has to be. After a cut,
+    `cooldown` epochs do not count.
     """
 
     monitor: str = "loss"
     factor: float = 0.1
     patience: int = 10
-    mode: str = "min"
+    mode: str = "auto"
     epsilon: float = 1e-4
     cooldown: int = 0
     min_lr: float = 0.0
@@ -336,3 +366,6 @@ class PerEpoch(Schedule):
 
     of: Schedule
     kind: ClassVar[str] = "PerEpoch"
+
+
+suggest(globals())

@@ -5,8 +5,12 @@ from __future__ import annotations
 import atexit
 import inspect
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
+from grampus import _ranks
+from grampus._arguments import suggest
+from grampus._traceback import public
 from grampus.cluster import Cluster
 from grampus.errors import ClusterError
 
@@ -23,6 +27,8 @@ class _Session:
         self.stopped = False
         # A forked child of the driver shares this object, but not the cluster.
         self.pid = os.getpid()
+        # Two threads must not start two clusters.
+        self.lock = threading.RLock()
 
     def own(self) -> Cluster | None:
         return self.cluster if self.pid == os.getpid() else None
@@ -35,6 +41,7 @@ _EVERYWHERE = ("workers", "threads", "preload", "log_dir", "start_timeout", "hea
 _OF_ENGINES = ("master", "session", "cores_per_worker", "memory", "conf", "address", "port")
 
 
+@public
 def init(
     workers: int | None = None,
     cluster: str | Cluster = "local",
@@ -75,35 +82,62 @@ def init(
     settings = {name: given[name] for name in _EVERYWHERE}
     settings["preload"] = preload if preload is None or isinstance(preload, str) else tuple(preload)
     settings |= {name: given[name] for name in _OF_ENGINES if given[name] is not None}
-    running = _session.own()
-    if running is not None and running.is_running():
-        _check_same({**settings, "cluster": cluster})
-        return running
+    with _session.lock:
+        running = _session.own()
+        if running is not None and running.is_running():
+            _check_same({**settings, "cluster": cluster})
+            return running
+        made = _made(cluster, settings)
+        _session.cluster, _session.settings, _session.stopped = made, {**settings, "cluster": cluster}, False
+        _session.pid = os.getpid()
+        return made
+
+
+def _of_ranks(workers: int | None, cluster: str | Cluster) -> Cluster:
+    """The ranks that are there: what `grampus run` was told decides about them."""
+    from grampus.ranked import RankCluster
+
+    if cluster != "local":
+        raise ClusterError(
+            f"this script runs on ranks of `grampus run`, which are the workers, and cluster={cluster!r} was "
+            "asked for: start it without `grampus run`, or leave cluster= out"
+        )
+    made = RankCluster()
+    if workers is not None:
+        made.check_workers(workers)
+    return made
+
+
+def _made(cluster: str | Cluster, settings: dict[str, Any]) -> Cluster:
+    if _ranks.is_rank():
+        return _of_ranks(settings["workers"], cluster)
     if isinstance(cluster, Cluster):
+        asked = [name for name, value in settings.items() if value != _DEFAULTS[name]]
+        if asked:
+            raise TypeError(f"{asked[0]} cannot be changed in a cluster that was made by hand: leave it out")
         if not cluster.is_running():
             raise ClusterError("the cluster was stopped or has ended: start another")
-        made = cluster
-    elif cluster in _KINDS:
-        kind = getattr(Cluster, cluster)
-        unknown = sorted(settings.keys() - inspect.signature(kind).parameters.keys())
-        if unknown:
-            raise TypeError(f"{unknown[0]} is nothing that a cluster of kind {cluster!r} has: leave it out")
-        made = kind(**settings)
-    else:
+        return cluster
+    if cluster not in _KINDS:
         kinds = ", ".join(map(repr, _KINDS))
         raise ClusterError(f"unknown cluster {cluster!r}: use one of {kinds}, or a grampus.Cluster")
-    _session.cluster, _session.settings, _session.stopped = made, {**settings, "cluster": cluster}, False
-    _session.pid = os.getpid()
+    kind = getattr(Cluster, cluster)
+    unknown = sorted(settings.keys() - inspect.signature(kind).parameters.keys())
+    if unknown:
+        raise TypeError(f"{unknown[0]} is nothing that a cluster of kind {cluster!r} has: leave it out")
+    made: Cluster = kind(**settings)
     return made
+
+
+_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(init).parameters.items()}
 
 
 def _check_same(settings: dict[str, Any]) -> None:
     """What is left at its default is not asked for, and so no other setting."""
-    defaults = {name: parameter.default for name, parameter in inspect.signature(init).parameters.items()}
     other = [
         f"{name}={_session.settings.get(name)!r}"
         for name, value in settings.items()
-        if value not in (_session.settings.get(name), defaults.get(name))
+        if value not in (_session.settings.get(name), _DEFAULTS.get(name))
     ]
     if other:
         raise ClusterError(
@@ -111,6 +145,7 @@ def _check_same(settings: dict[str, Any]) -> None:
         )
 
 
+@public
 def run(function: Callable[..., Any], *args: Any, workers: int | None = None, **kwargs: Any) -> list[Any]:
     """Call a function on every worker at once and return one result per rank, in order of rank.
 
@@ -125,21 +160,33 @@ def run(function: Callable[..., Any], *args: Any, workers: int | None = None, **
     [3, 3]
     >>> stop()
     """
-    cluster = _session.own()
-    if cluster is None:
-        if _session.stopped:
-            raise ClusterError("the cluster was stopped: call grampus.init() to start another")
-        cluster = init(workers)
+    with _session.lock:
+        cluster = _session.own()
+        if cluster is None:
+            if _session.stopped:
+                raise ClusterError("the cluster was stopped: call grampus.init() to start another")
+            cluster = init(workers)
     return cluster.run(function, *args, workers=workers, **kwargs)
 
 
 def stop() -> None:
     """End the workers of this process and all that they started. Without a cluster it does nothing."""
-    cluster = _session.own()
+    with _session.lock:
+        cluster = _session.own()
+        if cluster is not None:
+            _session.cluster = None
+            _session.stopped = True
     if cluster is not None:
-        _session.cluster = None
-        _session.stopped = True
         cluster.stop()
 
 
+def _unlock() -> None:
+    """A forked process has not the thread that may have held the lock, and would wait for it forever."""
+    _session.lock = threading.RLock()
+
+
 atexit.register(stop)
+os.register_at_fork(after_in_child=_unlock)
+
+
+suggest(globals())

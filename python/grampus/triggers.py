@@ -17,6 +17,7 @@ from operator import index
 from typing import Any, ClassVar, SupportsFloat, SupportsIndex
 
 from grampus import _native
+from grampus._arguments import suggest
 
 __all__ = [
     "And",
@@ -208,3 +209,6 @@ class Or(_Several):
 # Names that BigDL's users know.
 SeveralIteration = EverySteps
 MaxIteration = MaxSteps
+
+
+suggest(globals())

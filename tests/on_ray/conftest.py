@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 import pytest
 from leftovers import beside_an_engine
+from needs import lacking
 from processes import wait_until
 
 from on_ray.nodes import HEAD, Alone, Nodes
@@ -26,9 +26,7 @@ def nodes():
     try:
         alone = Alone()
     except OSError as error:
-        if os.environ.get("GRAMPUS_REQUIRE_NETNS"):
-            raise
-        pytest.skip(f"no network of its own for Ray: {error}")
+        lacking("NETNS", f"no network of its own for Ray, which needs root: {error}")
     # Short: Ray's sockets are in it.
     with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as folder:
         try:

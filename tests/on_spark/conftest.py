@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import pytest
 from leftovers import beside_an_engine
+from needs import lacking
 
 from on_spark.standalone import TWO_EXECUTORS, Standalone, classic, end_gateway, environment
 
@@ -15,8 +19,15 @@ def runtime(monkeypatch, tmp_path):
         yield folder
 
 
+@pytest.fixture(scope="package", autouse=True)
+def java():
+    """Spark needs one."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        lacking("JAVA", "there is no Java for Spark: apt-get install openjdk-17-jre-headless")
+
+
 @pytest.fixture(scope="package")
-def standalone(tmp_path_factory):
+def standalone(java, tmp_path_factory):
     """A Master, and two Workers with three cores each: two for sessions here, one for the Connect server."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment().items():

@@ -33,6 +33,7 @@ mod error;
 mod exchange;
 mod group;
 pub mod numerics;
+mod overlap;
 mod request;
 mod settings;
 mod shared;

@@ -10,6 +10,7 @@ use crate::exchange::{
     ReduceScatter, Scatter, Shape, Step,
 };
 use crate::numerics::{DType, Op, check};
+use crate::overlap::{Span, check_apart, span};
 
 /// Memory and how many elements lie there.
 pub type RawPart = (*mut u8, usize);
@@ -249,6 +250,7 @@ impl Request {
     /// Checks what this member alone can check, and plans the exchange.
     pub(crate) fn plan(self, terms: &Terms<'_>) -> Result<Work, CollectiveError> {
         self.check(terms)?;
+        self.check_memory(terms)?;
         Ok(match self {
             Self::AllReduce { dtype, op, buffer } => {
                 Work::Reduce(reduce(dtype, op, buffer, Receivers::Everyone, terms)?)
@@ -341,6 +343,73 @@ impl Request {
         }
     }
 
+    /// Buffers that a call works on at once must not be each other's, but for this rank's own part.
+    fn check_memory(&self, terms: &Terms<'_>) -> Result<(), CollectiveError> {
+        let (written, read, own) = self.memory(terms);
+        check_apart(self.kind(), written, &read, own)
+    }
+
+    /// What a call writes and reads, where that is more than one buffer, and what it may read and write in one place.
+    fn memory(&self, terms: &Terms<'_>) -> (Vec<Span>, Vec<Span>, Option<Span>) {
+        let Terms { me, ranks, .. } = *terms;
+        match self {
+            Self::AllReduceLanes {
+                dtype, lanes, count, ..
+            } => {
+                let places: Vec<*mut u8> = lanes.iter().map(|lane| lane.1).collect();
+                (equal_spans(&places, *count, *dtype), Vec::new(), None)
+            }
+            Self::ReduceScatter {
+                dtype,
+                source,
+                target,
+                ..
+            } => {
+                let part = target.1 * dtype.size();
+                let whole = span((*source, target.1 * ranks), dtype.size());
+                let own = (whole.0 + me * part, whole.0 + (me + 1) * part);
+                (spans(&[*target], *dtype), vec![whole], Some(own))
+            }
+            Self::AllGather {
+                dtype,
+                source,
+                targets,
+            } => gathering(spans(targets, *dtype), span(*source, dtype.size())),
+            Self::Gather {
+                dtype,
+                source,
+                targets,
+                ..
+            } => gathering(
+                equal_spans(targets, source.1, *dtype),
+                span(*source, dtype.size()),
+            ),
+            Self::Scatter {
+                dtype,
+                sources,
+                target,
+                ..
+            } => {
+                let sources = equal_spans(sources, target.1, *dtype);
+                let own = sources.get(me).copied();
+                (spans(&[*target], *dtype), sources, own)
+            }
+            Self::AllToAll {
+                dtype,
+                sources,
+                targets,
+            } => {
+                let (sources, targets) = (spans(sources, *dtype), spans(targets, *dtype));
+                let own = sources
+                    .get(me)
+                    .copied()
+                    .filter(|own| targets.get(me) == Some(own));
+                (targets, sources, own)
+            }
+            _ => (Vec::new(), Vec::new(), None),
+        }
+    }
+
     fn check(&self, terms: &Terms<'_>) -> Result<(), CollectiveError> {
         let wrong = |text: String| Err(CollectiveError::Argument(text));
         let Terms { me, ranks, .. } = *terms;
@@ -385,6 +454,21 @@ impl Request {
             _ => Ok(()),
         }
     }
+}
+
+/// A source may be one of the targets.
+fn gathering(targets: Vec<Span>, source: Span) -> (Vec<Span>, Vec<Span>, Option<Span>) {
+    (targets, vec![source], Some(source))
+}
+
+fn spans(parts: &[RawPart], dtype: DType) -> Vec<Span> {
+    parts.iter().map(|part| span(*part, dtype.size())).collect()
+}
+
+/// Of parts that are all of one size.
+fn equal_spans(places: &[*mut u8], count: usize, dtype: DType) -> Vec<Span> {
+    let parts: Vec<RawPart> = places.iter().map(|place| (*place, count)).collect();
+    spans(&parts, dtype)
 }
 
 fn plain(kind: Kind, dtype: DType, count: usize) -> Call {

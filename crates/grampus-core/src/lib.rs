@@ -10,6 +10,7 @@ mod key;
 mod message;
 mod order;
 mod placement;
+pub mod platform;
 mod random;
 mod windows;
 

@@ -15,6 +15,25 @@ impl Shape {
         self.0.iter().product()
     }
 
+    /// Whether both hold the same numbers in the same order: axes of length one do not count.
+    ///
+    /// ```
+    /// use grampus_native::Shape;
+    /// assert!(Shape::from([1]).is_like(&Shape::default()));
+    /// assert!(!Shape::from([2, 3]).is_like(&Shape::from([3, 2])));
+    /// ```
+    pub fn is_like(&self, other: &Self) -> bool {
+        let long = |shape: &Self| {
+            shape
+                .0
+                .iter()
+                .copied()
+                .filter(|axis| *axis != 1)
+                .collect::<Vec<_>>()
+        };
+        long(self) == long(other)
+    }
+
     /// The lengths.
     pub fn axes(&self) -> &[usize] {
         &self.0

@@ -428,3 +428,47 @@ fn losses() {
         2,
     );
 }
+
+#[test]
+fn shapes_that_only_have_as_many_numbers_are_refused() {
+    let apply = |loss: &Loss, output: &[usize], target: &[usize]| {
+        let (output, target) = (Shape::from(output), Shape::from(target));
+        let judged = Judged {
+            output: &[1.0_f64; 12],
+            output_shape: &output,
+            target: &[2.0; 12],
+            target_shape: &target,
+            rows: 12 / output.size(),
+        };
+        loss.apply(judged, 1.0, &mut [0.0; 12])
+    };
+    // Columns of tables may lack the axis that models with one output have.
+    assert_eq!(apply(&Loss::Mse, &[1], &[]), Ok(1.0));
+    assert_eq!(apply(&Loss::Mse, &[], &[1]), Ok(1.0));
+    let error = apply(&Loss::Mse, &[2, 3], &[3, 2]).unwrap_err().to_string();
+    assert!(
+        error.contains("2 x 3 came out, and targets of 3 x 2 came"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_lane_whose_labels_are_all_ignored_has_no_gradient() {
+    let loss = Loss::CrossEntropy {
+        weights: None,
+        label_smoothing: 0.0,
+        ignore_index: Some(-1),
+    };
+    let shape = Shape::from([3]);
+    let judged = Judged {
+        output: &[1.0_f64, 2.0, 3.0],
+        output_shape: &shape,
+        target: &[-1.0],
+        target_shape: &Shape::default(),
+        rows: 1,
+    };
+    let mut gradient = [9.0; 3];
+    loss.apply(judged, 0.0, &mut gradient).unwrap();
+    assert_eq!(gradient, [0.0; 3]);
+    assert_eq!(loss.weight(judged.target, 1), 0.0);
+}

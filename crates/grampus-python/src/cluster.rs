@@ -88,6 +88,8 @@ pub(crate) struct End {
     pid: u32,
     exit_code: Option<i32>,
     traceback: String,
+    /// Last lines of output of a rank that died; the console has shown them.
+    output: String,
     folded: Vec<u32>,
 }
 
@@ -180,6 +182,11 @@ impl Cluster {
             summoned: Mutex::new(summoned),
             awaited,
         })
+    }
+
+    /// The folder of the log files, one per rank; `None` once it was stopped.
+    fn logs(&self) -> Option<PathBuf> {
+        self.lock().as_ref().map(|cluster| cluster.logs().to_owned())
     }
 
     /// What a supervisor needs that calls. It holds the key of the job: it must go no way that others can read.
@@ -355,19 +362,32 @@ fn ended(py: Python<'_>, end: TaskEnd) -> PyResult<End> {
         pid: 0,
         exit_code: None,
         traceback: String::new(),
+        output: String::new(),
         folded: Vec::new(),
     };
     match end {
         TaskEnd::Returned(payloads) => {
             answer.payloads = payloads.into_iter().map(wrap).collect::<PyResult<_>>()?
         }
-        TaskEnd::Failed { failure, raised } => {
+        TaskEnd::Failed { mut failure, raised } => {
+            answer.output = take_log_tail(&mut failure);
             answer.text = failure.to_string();
             answer.payloads = raised.into_iter().map(wrap).collect::<PyResult<_>>()?;
             describe(&mut answer, failure);
         }
     }
     Ok(answer)
+}
+
+/// The last lines of output, which the text of a failure would repeat below the output itself.
+fn take_log_tail(failure: &mut TaskFailure) -> String {
+    match failure {
+        TaskFailure::Rank { first, .. } => match &mut first.failure {
+            Failure::Exited { log_tail, .. } => std::mem::take(log_tail),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    }
 }
 
 fn describe(answer: &mut End, failure: TaskFailure) {

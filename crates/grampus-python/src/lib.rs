@@ -6,6 +6,7 @@ mod collective;
 mod data;
 mod error;
 mod payload;
+mod platform;
 mod supervisor;
 mod train;
 mod whereabouts;
@@ -35,6 +36,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<collective::Lobby>()?;
     module.add_class::<collective::SharedMemory>()?;
     module.add_function(wrap_pyfunction!(collective::check_buffers, module)?)?;
+    module.add_function(wrap_pyfunction!(collective::meet_ranks, module)?)?;
+    module.add_function(wrap_pyfunction!(platform::processor, module)?)?;
+    module.add_function(wrap_pyfunction!(platform::compare_platforms, module)?)?;
     data::register(module)?;
     train::register(module)?;
     whereabouts::register(module)?;

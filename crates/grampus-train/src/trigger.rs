@@ -87,6 +87,36 @@ impl Trigger {
         Ok(serde_json::from_str(text)?)
     }
 
+    /// Why the trigger must not be used, if it waits for a score that nothing measures, or that falls as the model
+    /// becomes better. `metrics` are names and directions (whether more is better), the score first.
+    pub fn check_score<'a>(
+        &self,
+        metrics: impl IntoIterator<Item = (&'a str, Option<bool>)>,
+        validates: bool,
+    ) -> Result<(), String> {
+        if !self.waits_for_score() {
+            return Ok(());
+        }
+        if !validates {
+            return Err("MaxScore looks at the validation, and there is none: give validation data".into());
+        }
+        match metrics.into_iter().next() {
+            Some((name, Some(false))) => Err(format!(
+                "MaxScore waits for the first metric to rise, and less of {name:?} is better: put a metric first \
+                 of which more is better, or stop early by {name:?}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn waits_for_score(&self) -> bool {
+        match self {
+            Self::MaxScore { .. } => true,
+            Self::And { of } | Self::Or { of } => of.iter().any(Self::waits_for_score),
+            _ => false,
+        }
+    }
+
     /// Why the trigger fires now; `None` where it does not.
     pub fn fires(&self, now: &Progress) -> Option<String> {
         match self {
@@ -223,6 +253,28 @@ mod tests {
         assert_eq!(score(Some(0.75)).as_deref(), Some("the score 0.75 is above 0.5"));
         assert_eq!(score(Some(0.5)), None);
         assert_eq!(score(Some(f64::NAN)), None);
+    }
+
+    #[test]
+    fn a_score_must_be_measured_and_rise() {
+        let refused = |json: &str, metrics: &[(&'static str, Option<bool>)], validates| {
+            let trigger = Trigger::from_json(json).unwrap();
+            trigger.check_score(metrics.iter().copied(), validates).err()
+        };
+        let score = r#"{"kind":"or","of":[{"kind":"max_epoch","n":1},{"kind":"max_score","above":0.5}]}"#;
+        let falls = refused(score, &[("mse", Some(false)), ("r2", Some(true))], true).unwrap();
+        assert!(falls.contains("less of \"mse\" is better"), "{falls}");
+        assert!(
+            refused(score, &[("r2", Some(true))], false)
+                .unwrap()
+                .contains("validation")
+        );
+        assert_eq!(refused(score, &[("r2", Some(true))], true), None);
+        assert_eq!(refused(score, &[("own", None)], true), None);
+        assert_eq!(
+            refused(r#"{"kind":"min_loss","below":1}"#, &[("mse", Some(false))], false),
+            None
+        );
     }
 
     #[test]

@@ -24,6 +24,12 @@ pub enum Error {
         /// Why the run does not go on.
         why: String,
     },
+    /// All is trained, and could not be saved on the way.
+    #[error("{why}; the estimator has the weights of the whole run: save() them elsewhere")]
+    Unsaved {
+        /// Why there is no checkpoint.
+        why: String,
+    },
     /// The model, its data or its checkpoints.
     #[error(transparent)]
     Run(#[from] RunError),

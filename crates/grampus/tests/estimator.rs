@@ -3,23 +3,21 @@
 
 #[path = "common/files.rs"]
 mod files;
+#[path = "common/harness.rs"]
+mod harness;
+#[path = "common/models.rs"]
+mod models;
 #[path = "common/processes.rs"]
 mod processes;
 
 use std::num::NonZeroU64;
-use std::panic::catch_unwind;
-use std::time::Duration;
 
 use files::{Scratch, table, write_parquet};
-use grampus::nn::{BatchNorm, CrossEntropy, Dropout, Linear, Loss, Relu, Rows, Sequential, Shape};
+use grampus::nn::{BatchNorm, CrossEntropy, Linear, Loss, Relu, Rows, Sequential, Shape};
 use grampus::optim::{Adam, Lamb, Optimizer, Plateau, Schedule, Sgd};
-use grampus::{Cluster, Error, Estimator, Fit, Shards, Trigger};
-use grampus_core::{Clock, SystemClock, Time};
-use processes::{descendants, lives, workers};
-
-const ROWS: usize = 98;
-/// Longer than all of it takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+use grampus::{Error, Estimator, Fit, Shards, Trigger};
+use models::{ROWS, cluster, kill_workers, noisy, noisy_with, rows, undisturbed, weights};
+use processes::{descendants, lives};
 
 fn main() {
     // Workers never come back from here.
@@ -67,92 +65,12 @@ fn main() {
         ("wrong_use_is_named", wrong_use_is_named),
         ("nothing_is_left", nothing_is_left),
     ];
-    let wanted: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with('-'))
-        .collect();
-    let clock = SystemClock::start();
-    std::thread::spawn(move || {
-        std::thread::park_timeout(PATIENCE);
-        eprintln!("the tests took longer than {PATIENCE:?}");
-        std::process::exit(1);
-    });
-    let mut failed = 0;
-    for (name, test) in tests {
-        if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
-            continue;
-        }
-        let passed = catch_unwind(test).is_ok();
-        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
-        failed += i32::from(!passed);
-    }
-    println!(
-        "{failed} failed in {:.1} s",
-        clock.now().since(Time::ZERO).as_secs_f64()
-    );
-    std::process::exit(i32::from(failed > 0));
-}
-
-fn cluster(workers: u32) -> Cluster {
-    grampus::init().unwrap().workers(workers).quiet()
+    harness::run(tests);
 }
 
 /// Kills one worker of this process; false where there is none.
 fn kill_a_worker() -> bool {
     kill_workers(1) == 1
-}
-
-/// Kills so many workers of this process; says how many there were.
-fn kill_workers(most: usize) -> usize {
-    let own = workers(std::process::id()).into_iter().take(most);
-    let killed = own.filter(|pid| {
-        let pid = rustix::process::Pid::from_raw(*pid as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
-    });
-    killed.count()
-}
-
-/// A function of the row, and its class.
-fn rows() -> Shards {
-    let x = (0..ROWS * 3)
-        .map(|at| ((at * 37 % 101) as f32 - 50.0) / 25.0)
-        .collect();
-    let y = (0..ROWS).map(|row| (row % 4) as f32).collect();
-    Shards::arrays((x, [3]), (y, [])).unwrap()
-}
-
-/// With dropout and batch norm, whose bits depend on lanes and on nothing else.
-fn noisy() -> Estimator {
-    noisy_with(Adam::new(0.01))
-}
-
-fn noisy_with(optimizer: impl Into<Optimizer>) -> Estimator {
-    let model = Sequential::new()
-        .add(Linear::new(3, 16))
-        .add(BatchNorm::new(16))
-        .add(Relu)
-        .add(Dropout::new(0.2))
-        .add(Linear::new(16, 4));
-    Estimator::native(model, optimizer, CrossEntropy)
-        .metric("Accuracy")
-        .unwrap()
-        .seed(7)
-        .lanes(4)
-        .threads_per_lane(1)
-}
-
-fn weights(estimator: &Estimator) -> Vec<u32> {
-    let network = estimator.network().unwrap();
-    let numbers = network.parameters().iter().chain(network.buffers());
-    numbers.map(|number| number.to_bits()).collect()
-}
-
-fn undisturbed(epochs: u64) -> Vec<u32> {
-    let mut estimator = noisy();
-    estimator
-        .fit(&cluster(1), &rows(), Fit::epochs(epochs).batch_size(20))
-        .unwrap();
-    weights(&estimator)
 }
 
 fn equal_weights_at_any_number_of_workers() {
@@ -390,6 +308,19 @@ fn triggers_and_schedules_hold() {
         .collect();
     assert_eq!(rates, [0.01, 0.01, 0.005, 0.0025]);
     assert_eq!(history.reason, "4 epochs done");
+    let plateau = Schedule::Plateau(Plateau::new("speed"));
+    let refused = noisy()
+        .schedule(plateau)
+        .fit(&cluster(2), &rows(), Fit::epochs(1));
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("more or less of \"speed\"")
+    );
+    let until = Fit::epochs(1).until(Trigger::MaxScore { above: 0.5 });
+    let refused = noisy().fit(&cluster(2), &rows(), until);
+    assert!(refused.unwrap_err().to_string().contains("validation"));
 }
 
 fn weights_are_loaded_by_name() {

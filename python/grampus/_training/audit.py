@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grampus._files import naming
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -77,8 +79,9 @@ class _Ledger:
 
     def tell(self, **line: Any) -> None:
         """Add a line. It is the kernel's when this returns, and stays if the process is killed."""
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        self._file.flush()
+        with naming(self._file.name):
+            self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            self._file.flush()
 
     def __enter__(self) -> _Ledger:
         return self

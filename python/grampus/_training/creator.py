@@ -1,4 +1,4 @@
-"""Calling what users pass to make models, optimizers and data: seeded alike, in turn on each host."""
+"""Calling what users pass to make models, optimizers and data: seeded alike, on one of each host first."""
 
 from __future__ import annotations
 
@@ -48,16 +48,14 @@ def call(function: Callable[..., Any], what: str, shape: str, *arguments: Any) -
 
 
 def in_turn(lanes: Lanes, make: Callable[[], Any]) -> Any:
-    """Call on every worker, but never twice at once on a host: creators download files."""
+    """Call on every worker: first on one of each host, since creators download files, then on the others."""
     group = lanes.group
-    turns = max(group._native.gather_bytes(bytes([0] * context.local_world_size())), key=len)
-    made = None
-    for turn in range(len(turns)):
-        if context.local_rank() == turn:
-            made = make()
-        if len(turns) > 1:
-            group.barrier()
-    return made
+    several = any(map(int, group._native.gather_bytes(b"%d" % (context.local_world_size() > 1))))
+    is_first = context.local_rank() == 0
+    made = make() if is_first else None
+    if several:
+        group.barrier()
+    return made if is_first else make()
 
 
 def seed_all(seed: int) -> None:

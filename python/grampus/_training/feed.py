@@ -14,6 +14,9 @@ from grampus._training.lanes import reading
 if TYPE_CHECKING:
     from grampus._training.lanes import Lanes
 
+# Rows that are named where there may be many.
+_NAMED = 8
+
 
 class Ask(NamedTuple):
     """Rows that are to be read for a lane, and what reading them draws its random numbers from."""
@@ -22,6 +25,18 @@ class Ask(NamedTuple):
     seed: int
     # Place of the first of them in the batch.
     start: int
+
+
+def row_numbers(rows: Any) -> list[int]:
+    """The numbers of rows that were asked for."""
+    return memoryview(rows).cast("q").tolist() if isinstance(rows, bytearray) else list(rows)
+
+
+def listed(rows: Any) -> str:
+    """The numbers of rows, for people."""
+    numbers = row_numbers(rows)
+    shown = ", ".join(map(str, numbers[:_NAMED]))
+    return f"{shown}, … ({len(numbers)} in all)" if len(numbers) > _NAMED else shown
 
 
 class Batch(NamedTuple):
@@ -198,6 +213,8 @@ class Stream(Protocol):
 
     # Whether it gives batches instead of rows.
     batched: bool
+    # Whether rows come in lists, each a batch of all lanes.
+    listed: bool
     # Whether rows that make no whole batch are left out.
     drop_last: bool
 
@@ -205,8 +222,8 @@ class Stream(Protocol):
         """All rows of an epoch; of one lane where the stream asks for it."""
         ...
 
-    def collate(self, rows: list[Any]) -> Any:
-        """Rows as the framework takes them."""
+    def collate(self, rows: list[Any], first: int) -> Any:
+        """Rows as the framework takes them; `first` is the number of the first of them."""
         ...
 
     def size(self, batch: Any) -> int:
@@ -274,10 +291,16 @@ class StreamFeed:
 
     def _shared(self, rows: Iterator[Any], epoch: int, step: int) -> Iterator[Answer]:
         lanes, stream, first = self._lanes, self._stream, 0
+        if stream.listed and stream.drop_last:
+            # Several processes may each end with a batch that is not whole.
+            rows = (taken for taken in rows if len(taken) == self.batch_size)
         for at in itertools.count():
             if at:
                 self._seed(epoch, at, 0)
-            taken = list(itertools.islice(rows, 1 if stream.batched else self.batch_size))
+            if stream.listed:
+                taken: list[Any] = next(rows, [])
+            else:
+                taken = list(itertools.islice(rows, 1 if stream.batched else self.batch_size))
             count = stream.size(taken[0]) if stream.batched and taken else len(taken)
             size = count if stream.batched else self.batch_size
             if not taken or (stream.drop_last and count < size):
@@ -294,6 +317,8 @@ class StreamFeed:
         lanes, stream = self._lanes, self._stream
         readers = {lanes.mine[0]: rows}
         readers |= {lane: self._begun(epoch, lane)[0] for lane in lanes.mine[1:]}
+        if stream.listed:
+            readers = {lane: itertools.chain.from_iterable(lists) for lane, lists in readers.items()}
         first = 0
         for at in itertools.count():
             parts = []
@@ -318,7 +343,10 @@ class StreamFeed:
         if start == end:
             return lane, 0, 0.0, None
         stream = self._stream
-        values = stream.cut(taken[0], start, end) if stream.batched else stream.collate(taken[start:end])
+        if stream.batched:
+            values = stream.cut(taken[0], start, end)
+        else:
+            values = stream.collate(taken[start:end], first + start)
         weight = float(end - start) if self._weigh is None else float(self._weigh(values))
         return lane, end - start, weight, Batch(range(first + start, first + end), values, first + start)
 

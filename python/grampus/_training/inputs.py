@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grampus import frames
-from grampus._training import recovery
+from grampus._training import recovery, trees
 from grampus._training.job import Data
 from grampus._training.options import DEFAULT_BATCH_SIZE, check_size
 from grampus._warning import warn
 from grampus.shards import feeding
 from grampus.shards.batches import Packed, Rows, wanted
+from grampus.triggers import Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,43 @@ if TYPE_CHECKING:
 
 # Tasks for each worker that read files: those that end early take more.
 _TASKS = 2
+
+
+def paired(data: Any, y: Any, second: str) -> Any:
+    """Features and targets that were passed apart, as in scikit-learn, as the pairs that they are.
+
+    `second` is the argument that people may have meant.
+    """
+    if y is None:
+        return data
+    if isinstance(y, int | Trigger):
+        raise TypeError(f"y is {y!r}, and targets are arrays: write {second}={y!r}")
+    try:
+        return _array(data), _array(y)
+    except TypeError as error:
+        raise TypeError(
+            f"y goes with arrays and frames of features, and {error}: leave y out, and let the data hold the "
+            "targets (label_cols= names those of tables)"
+        ) from None
+
+
+def _array(value: Any) -> Any:
+    """A tree of arrays; frames, and lists of numbers, become arrays of single precision, as tables do."""
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+        return value.astype("float32") if value.dtype == "float64" else value
+    if hasattr(value, "shape"):
+        return value
+    if isinstance(value, dict):
+        return {name: _array(part) for name, part in value.items()}
+    if isinstance(value, list | tuple) and value:
+        if isinstance(trees.leaves(value)[0], int | float):
+            import numpy as np
+
+            found = np.asarray(value)
+            return found.astype("float32") if found.dtype == "float64" else found
+        return type(value)(_array(part) for part in value)
+    raise TypeError(f"a {type(value).__name__} is none")
 
 
 class Inputs:
@@ -45,8 +83,9 @@ class Inputs:
         self._order_by = order_by
         self._held: list[tuple[Data, Supply]] = []
 
-    def data(self, value: Any) -> Data:
-        """Data as it travels to the workers."""
+    def data(self, value: Any, y: Any = None) -> Data:
+        """Data as it travels to the workers; `y` are targets that were passed apart."""
+        value = paired(value, y, "epochs")
         if self._order_by is not None and not self._held and frames.frame_of(value) is None:
             raise ValueError("order_by is for DataFrames of Spark and Datasets of Ray: leave it out")
         supply = self._supplied(value)

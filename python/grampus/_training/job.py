@@ -117,6 +117,8 @@ class Fit:
     info: dict[str, Any] = field(default_factory=dict)
     profile: bool = False
     apart: bool = False
+    # On what the run was trained until now, which workers find out.
+    platforms: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass

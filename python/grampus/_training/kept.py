@@ -58,7 +58,16 @@ def let_go() -> None:
 
 
 def gone_on(job: Fit, group: Group) -> Fit:
-    """The job as it goes on after a loss, equal on all workers.
+    """The job as it goes on after a loss, equal on all workers; the user is told from where."""
+    found, why = agreed(job, group)
+    if group.rank == 0 and _kept is not None:
+        text = f"the run goes on from step {found.at['step']} on {count(group.size, 'worker')}{why}"
+        _report.note(text + _missing(job, _kept) + (f"; before that, {job.lost}" if job.lost else ""))
+    return found
+
+
+def agreed(job: Fit, group: Group) -> tuple[Fit, str]:
+    """The job as the worker has it that has come furthest, equal on all workers, and which worker that is.
 
     All of them keep it from here on until they let it go: another may be lost before the first step.
     """
@@ -86,12 +95,8 @@ def gone_on(job: Fit, group: Group) -> Fit:
             begun |= each[2]
     mine = replace(mine, meters=meters, begun=begun)
     keep(mine)
-    if group.rank == 0:
-        workers = count(group.size, "worker")
-        others = any(each is None or each[0] != furthest for each in places)
-        text = f"the run goes on from step {furthest[0]} on {workers}{f': {why}' if others else ''}"
-        _report.note(text + _missing(job, mine) + (f"; before that, {job.lost}" if job.lost else ""))
-    return _with(job, mine)
+    others = any(each is None or each[0] != furthest for each in places)
+    return _with(job, mine), f": {why}" if others else ""
 
 
 def _parts(mine: Kept | None, group: Group) -> list[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from grampus._wish import Wish
 from grampus.errors import CollectiveError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # How long workers may take to save a run whose driver is gone.
 _SAVED_WITHIN = 10.0
@@ -22,6 +23,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 class Yielded(CollectiveError):
     """All workers of a run have ended it after the same step, and have what it needs to go on."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user has interrupted a run, and its workers may still have what it has trained."""
 
 
 def wants_to_stop() -> bool:
@@ -60,23 +65,39 @@ def outliving(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def stopping() -> Iterator[Wish]:
-    """Inside, a driver that is told to end (SIGTERM) lets the run end after its step, saved if it can be.
+    """Inside, SIGTERM and Ctrl-C let the run end after its step; a second one of a kind ends it at once.
 
-    Where the program takes the signal in its own way, or does not train in its main thread, that stays so.
+    Where the program takes a signal in its own way, or does not train in its main thread, that stays so.
     """
     wish = Wish()
-    mine = threading.current_thread() is threading.main_thread()
-    if not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+
+    def stop() -> None:
+        wish.stop = True
+
+    def interrupt() -> None:
+        wish.interrupted = time.monotonic()
+
+    with (
+        _once(signal.SIGTERM, signal.SIG_DFL, stop),
+        _once(signal.SIGINT, signal.default_int_handler, interrupt),
+    ):
         yield wish
+
+
+@contextmanager
+def _once(number: signal.Signals, usual: Any, call: Callable[[], None]) -> Iterator[None]:
+    """Inside, the first signal calls a function instead of what is usual."""
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(number) is not usual:
+        yield
         return
 
     def hear(_number: int, _frame: Any) -> None:
-        # A second one means it.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        wish.stop = True
+        signal.signal(number, usual)
+        call()
 
-    signal.signal(signal.SIGTERM, hear)
+    signal.signal(number, hear)
     try:
-        yield wish
+        yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(number, usual)

@@ -48,9 +48,9 @@ def values(wanted: Any, by_lane: list[States]) -> dict[str, Any]:
     return found
 
 
-def names(wanted: Any) -> list[str]:
-    """What the metrics are called."""
-    return list(_named(wanted))
+def directions(wanted: Any) -> dict[str, bool | None]:
+    """What the metrics are called, and whether more of each is better, where that is known."""
+    return metrics.directions(_named(wanted))
 
 
 def trainable(wanted: Any) -> dict[str, Any]:
@@ -107,3 +107,16 @@ class Tally:
 def by_lane(meters: dict[int, dict[str, Any]]) -> dict[int, States]:
     """What the meters of lanes have measured."""
     return {lane: states(of) for lane, of in meters.items()}
+
+
+def gathered(group: Group, mine: dict[int, States]) -> list[States] | None:
+    """What all lanes have measured, in their order, at the first worker alone: functions keep every row."""
+    if group.size == 1:
+        return [mine[lane] for lane in sorted(mine)]
+    import numpy as np
+
+    told = group.gather(np.frombuffer(bytearray(pickle.dumps(mine)), np.uint8))
+    if told is None:
+        return None
+    # Peers of the group have proved the key of the job.
+    return [states for _, states in sorted(item for part in told for item in pickle.loads(part).items())]

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+from grampus import _native
+from grampus._direction import Directions
 from grampus._training import saved
 from grampus._training.job import Saving
-from grampus.callbacks import Callback, Logger, StopOnNaN
+from grampus.callbacks import Callback, EarlyStopping, Logger, StopOnNaN
+from grampus.callbacks._checks import check_hooks
 from grampus.checkpoint import Checkpoint
 from grampus.cluster import _seconds
 from grampus.operators import TrainingOperator
@@ -64,7 +67,7 @@ def check_seed(seed: Any) -> None:
         raise ValueError(f"seed must be a whole number from 0 to 2**64 - 1, it is {seed!r}")
 
 
-def check_least(min_workers: Any, most: int, backend: str) -> int | None:
+def check_least(min_workers: Any, most: int, regroups: bool) -> int | None:
     """How many workers a run can do with; nothing where it needs all, since other libraries do."""
     least = check_size(min_workers, "min_workers")
     if least > most:
@@ -72,7 +75,12 @@ def check_least(min_workers: Any, most: int, backend: str) -> int | None:
             f"min_workers={least} is more than the run has a use for, which is {most}: a worker without a "
             "lane has nothing to do; raise lanes, or lower min_workers"
         )
-    return least if backend == "grampus" else None
+    if least > 1 and not regroups:
+        raise ValueError(
+            f"min_workers={least} has no effect: other backends than 'grampus', and operators with a "
+            "train_batch or train_epoch of their own, need all workers; leave it out"
+        )
+    return least if regroups else None
 
 
 def check_policy(policy: Any, backend: str) -> str:
@@ -111,10 +119,12 @@ def check_settings(params: dict[str, Any]) -> None:
         raise ValueError("workers and workers_per_node were both passed: pass one of them")
 
 
-def check_info(info: Any) -> dict[str, Any]:
+def check_info(info: Any, operates: bool) -> dict[str, Any]:
     """What operators are passed."""
     if info is not None and not isinstance(info, dict):
         raise TypeError(f"info must be a dict, it is a {type(info).__name__}")
+    if info and not operates:
+        raise ValueError("info is for a gp.TrainingOperator, and there is none: leave it out")
     return dict(info or {})
 
 
@@ -126,8 +136,15 @@ def ends(epochs: Any, max_steps: Any) -> dict[str, Any]:
     return {"epochs": check_size(epochs, "epochs"), "end": None, "max_steps": most}
 
 
+def check_score(triggers: Sequence[str | None], metrics: Directions, validates: bool) -> None:
+    """Refuse a trigger that waits for a score in vain, or for one that rises as the model becomes worse."""
+    for trigger in triggers:
+        if trigger is not None:
+            _native.check_score(trigger, list(metrics.items()), validates)
+
+
 def parted(
-    callbacks: Sequence[Any] | None, checkpoint: Any
+    callbacks: Sequence[Any] | None, checkpoint: Any, metrics: Directions
 ) -> tuple[list[Callback], list[Logger], bool, Any]:
     """Callbacks beside the model, loggers, whether to stop at a loss that is no number, what to save."""
     beside: list[Callback] = []
@@ -147,6 +164,9 @@ def parted(
         elif isinstance(each, Logger):
             loggers.append(each)
         elif isinstance(each, Callback):
+            check_hooks(each)
+            if isinstance(each, EarlyStopping):
+                each.settle(metrics)
             beside.append(each)
         else:
             raise TypeError(
@@ -155,7 +175,9 @@ def parted(
     return beside, loggers, stops, checkpoint
 
 
-def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None, backend: str) -> Saving | None:
+def saving(
+    checkpoint: Any, model_dir: str | os.PathLike[str] | None, backend: str, metrics: Directions
+) -> Saving | None:
     """Where and when a run is saved."""
     if checkpoint is None:
         return None
@@ -179,7 +201,7 @@ def saving(checkpoint: Any, model_dir: str | os.PathLike[str] | None, backend: s
         # What is compared is measured when an epoch ends: other checkpoints have nothing to show.
         every = every | EveryEpoch()
     url = saved.located(os.fspath(place))
-    how = checkpoint.best, checkpoint.mode, checkpoint.on_error, checkpoint.on_driver_loss
+    how = checkpoint.best, checkpoint.settled_mode(metrics), checkpoint.on_error, checkpoint.on_driver_loss
     return Saving(url, every.to_json(), checkpoint.keep, *how)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grampus._training import pace, worker
 from grampus._training.hang import Watchdog
+from grampus._training.leaving import Interrupted
 from grampus._training.parcel import Parcels
 from grampus._wish import Wish
 
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from grampus._training.pace import Slow
     from grampus._training.show import Show
     from grampus.cluster import Cluster
+
+
+# Seconds that the step under way may take to end after Ctrl-C; where steps take long, as long as some do.
+_PATIENCE = 5.0
+_STEPS = 3
 
 
 class Crew(NamedTuple):
@@ -33,6 +40,10 @@ class Oversight:
 
     def __init__(self, crew: Crew, show: Show, job: Fit, policy: str, attempts: Iterator[int] | None) -> None:
         """`policy` is what becomes of a slow worker; `attempts` numbers the calls, where a ledger is kept."""
+        if policy != "warn" and crew.cluster.is_fixed:
+            raise ValueError(
+                f"slow_worker={policy!r} moves lanes, and ranks of `grampus run` stay: use 'warn'"
+            )
         self._crew = crew
         self._show = show
         self._policy = policy
@@ -43,6 +54,8 @@ class Oversight:
         self._to_go: set[str] = set()
         self._evicted = 0
         self._wish: Wish | None = None
+        self._validates = False
+        self._patience = _PATIENCE
         # Only the first worker sends any.
         self._parcels = Parcels()
         # How many workers a call has, its first event says.
@@ -66,8 +79,15 @@ class Oversight:
         return cluster._call(worker.fit, (job,), {}, most, self.report, wish, least, self.look)
 
     def look(self, task: _native.Task) -> None:
-        """Called again and again; raises `StepTimeout` where the run hangs."""
+        """Called again and again; raises `StepTimeout` where the run hangs.
+
+        Raises `Interrupted` where the user has interrupted the run and its step does not end soon: workers
+        leave it within half a second then, or are ended.
+        """
         self._watchdog.look(task)
+        since = None if self._wish is None else self._wish.interrupted
+        if since is not None and (self._validates or time.monotonic() - since > self._patience):
+            raise Interrupted
 
     def report(self, rank: int, body: bytes) -> None:
         """Take what a worker reports."""
@@ -78,6 +98,10 @@ class Oversight:
             self._watchdog.answer(rank, event)
             return
         self._watchdog.progress()
+        # Validation has no step that could be cut off.
+        self._validates = event["kind"] == "validate" or (self._validates and event["kind"] == "pace")
+        if event["kind"] == "steps" and event["step"]:
+            self._patience = max(_PATIENCE, _STEPS * event["seconds"] / event["step"])
         if event["kind"] == "pace":
             found = None if self._paces is None else self._paces.hear(rank, event)
             if found is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus import _native, session
 from grampus._preload import WORTH, with_companions
+from grampus._traceback import public_methods
 from grampus._training.job import Layout
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from grampus.cluster import Cluster
 
 
+@public_methods
 class Placement:
     """The part of an Estimator that looks after its workers."""
 
@@ -53,11 +55,8 @@ class Placement:
             self._started = cluster
         if each is not None:
             asked = each * cluster.hosts
-        if asked is not None and asked > cluster.workers:
-            raise ValueError(
-                f"workers={asked} were asked for, the cluster has {cluster.workers}: call "
-                f"`resize({asked})` of the cluster"
-            )
+        if asked is not None:
+            cluster.check_workers(asked)
         return cluster, cluster.workers if asked is None else asked
 
     def _most(self, cluster: Cluster, layout: Layout) -> int:

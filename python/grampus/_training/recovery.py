@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from grampus import _exception
 from grampus._figures import count
 from grampus._training.kept import NothingKept
-from grampus._training.leaving import Yielded, stopping
+from grampus._training.leaving import Interrupted, Yielded, stopping
 from grampus._training.options import check_most
 from grampus._warning import warn
 from grampus.errors import FeedLost, GrampusError, PeerLost, WorkerDied
@@ -57,6 +57,8 @@ class Losses:
     has_trained: bool = False
     # Whether the run was saved when it was asked to end.
     saved: bool = False
+    # Whether the user interrupted a run that ended by itself all the same.
+    interrupted: bool = False
     # Has read again what was lost with a worker.
     heal: Callable[[], None] = lambda: None
     # Workers that were told to go, and how many of them are made good.
@@ -122,14 +124,26 @@ def train(
     """Train with `call`, and go on from what the workers that are left have; where none is, from a file."""
     if job.spec.backend != "grampus":
         # Other libraries do not outlive a loss.
-        return call(job, None)
+        try:
+            return call(job, None)
+        except KeyboardInterrupt:
+            raise Interrupted from None
     beginning, begun = job, 0
     with stopping() as wish:
         while True:
             gone = ""
             try:
-                return call(job, wish)
+                answers = call(job, wish)
+                losses.interrupted = wish.interrupted is not None
+                return answers
+            except KeyboardInterrupt:
+                if wish.interrupted is None:
+                    # The program takes Ctrl-C in its own way.
+                    raise Interrupted from None
+                raise
             except Yielded:
+                if wish.interrupted is not None:
+                    raise Interrupted from None
                 # Where it ended for another reason, nobody has saved it: it does one more step first.
                 if wish.stop and (losses.saved or job.saving is None):
                     raise SystemExit(_TOLD_TO_END) from None

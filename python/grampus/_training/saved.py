@@ -180,9 +180,13 @@ def check_unused(url: str, step: int) -> None:
         )
 
 
-def latest(url: str) -> tuple[Saved | None, list[str]]:
-    """The newest whole checkpoint of a store, and why newer ones were passed over."""
-    found, reasons = _native.CheckpointStore(url).read_latest()
+def latest(url: str, resumed: bool = False) -> tuple[Saved | None, list[str]]:
+    """The newest whole checkpoint of a store, and why newer ones were passed over.
+
+    For a run that is to be `resumed`, raise where there are some and none is whole: a run that starts anew
+    would be written beside them.
+    """
+    found, reasons = _native.CheckpointStore(url).read_latest(resumed)
     if found is None:
         return None, reasons
     name, meta, files = found
@@ -196,7 +200,7 @@ def sought(resume: bool | str, saving: Saving | None, model_dir: Any) -> Saved |
         place = saving.url if saving is not None else model_dir
     if place is None:
         raise ValueError("resume=True needs a place to look for checkpoints: pass checkpoint= or model_dir=")
-    found, reasons = latest(located(os.fspath(place)))
+    found, reasons = latest(located(os.fspath(place)), resumed=True)
     _tell(reasons)
     if found is None and isinstance(resume, str):
         warn(f"there is no checkpoint in {place}, which resume= names: the run starts from the beginning")

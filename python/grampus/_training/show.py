@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from grampus._logger import Listeners
+from grampus._traceback import keep_traceback
 from grampus._warning import warn
 from grampus.callbacks import Progress, TensorBoard
 from grampus.errors import Preempted
@@ -34,6 +35,7 @@ class Show:
     def __init__(self, loggers: list[Logger], folder: str | None, losses: Losses) -> None:
         """`folder` is that of the run; `losses` hears where it goes on after one."""
         self.losses = losses
+        self._folder = folder
         losses.hears = self._lost
         told = list(loggers)
         if not any(isinstance(logger, Progress) for logger in loggers):
@@ -79,5 +81,7 @@ class Show:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
-        """Close them all."""
+        """Close them all, and keep the frames of a worker's error that the screen does not show."""
+        if self._folder is not None and error is not None:
+            keep_traceback(error, self._folder)
         self._listeners.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grampus.columns import ColumnStep
@@ -13,10 +13,23 @@ if TYPE_CHECKING:
 Tree = Any
 
 
+def is_one(tree: Tree) -> bool:
+    """Whether a tuple is a leaf: one that moves itself to a device, as PyTorch's PackedSequence does."""
+    return isinstance(tree, tuple) and hasattr(tree, "to")
+
+
+def is_frame(value: Any) -> bool:
+    """Whether this is a data frame, of whatever library; data sets may have an attribute `columns`, too."""
+    frames = ("iloc", "__dataframe__", "__arrow_c_stream__")
+    return hasattr(value, "columns") and any(hasattr(value, name) for name in frames)
+
+
 def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """A tree of dicts, tuples and lists with another thing at each leaf."""
     if isinstance(tree, Mapping):
         return {name: mapped(function, value) for name, value in tree.items()}
+    if is_one(tree):
+        return function(tree)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(mapped(function, value) for value in tree))
     if isinstance(tree, list | tuple):
@@ -32,21 +45,41 @@ def leaves(tree: Tree) -> list[Any]:
 
 
 def columns(
-    data: Mapping[str, Any], names: Columns | None, what: str, made: Callable[[str, Any], Any]
+    data: Mapping[str, Any],
+    names: Columns | None,
+    what: str,
+    made: Callable[[str, Any], Any],
+    beside: Callable[[list[Any]], Any],
 ) -> Tree:
-    """What is made of the named columns of a dict or frame: one alone, several as a tuple."""
+    """What is made of the named columns of a dict or frame: one alone, several as a tuple.
+
+    Those in a list of their own are put `beside` each other, in one matrix.
+    """
     if names is None:
         return None
     wanted: list[Any] = [names] if isinstance(names, str | ColumnStep) else list(names)
-    steps = [name for name in wanted if isinstance(name, ColumnStep | list)]
-    if steps:
-        raise TypeError(
-            f"{what} has {steps[0]!r}, and steps and lists of columns are for tables: make one, such as "
-            "gp.Shards.from_pandas(pandas.DataFrame(data))"
-        )
-    missing = [name for name in wanted if name not in data]
-    if missing:
-        have = ", ".join(map(repr, data))
-        raise KeyError(f"{what} names {missing[0]!r}, which is not there: there are {have}")
-    found = tuple(made(name, data[name]) for name in wanted)
+
+    def one(name: Any) -> Any:
+        if isinstance(name, list):
+            return beside([one(each) for each in name])
+        if isinstance(name, ColumnStep):
+            raise TypeError(
+                f"{what} has {name!r}, and steps are for tables: make one, such as "
+                "gp.Shards.from_pandas(pandas.DataFrame(data))"
+            )
+        if name not in data:
+            have = ", ".join(map(repr, data))
+            raise KeyError(f"{what} names {name!r}, which is not there: there are {have}")
+        return made(name, data[name])
+
+    found = tuple(map(one, wanted))
     return found[0] if len(found) == 1 else found
+
+
+def side_by_side(shapes: Sequence[tuple[int, ...]]) -> None:
+    """Check that columns of these shapes make a matrix: with one number a row, or a vector that is alone."""
+    if len(shapes) > 1 and any(len(shape) != 1 for shape in shapes):
+        raise ValueError(
+            f"columns of shapes {', '.join(map(str, shapes))} do not stand side by side in one matrix: "
+            "name those with more than one number a row by themselves"
+        )

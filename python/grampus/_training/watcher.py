@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grampus import _notice, _report
 from grampus._training import kept, metering, parcel, saved
+from grampus._training.feed import listed
 from grampus._training.leaving import Yielded
 from grampus._training.pace import Stopwatch
 from grampus._training.picture import pictured
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from grampus._training.job import Fit
 
 # Rows that an error names.
-_NAMED = 8
 # How a worker learns that another is lost: by itself, or by being told to end.
 _BLAMES_OTHERS = (CollectiveError, FeedLost, KeyboardInterrupt)
 
@@ -156,7 +157,7 @@ class Watcher:
             batch_size=self._feed.batch_size,
             threads=job.layout.threads,
             resumed_from=job.resumed_from,
-            metrics=metering.names(job.spec.metrics),
+            directions=metering.directions(job.spec.metrics),
             run=job.run,
             saved_in=None if job.saving is None else job.saving.url,
         )
@@ -201,13 +202,15 @@ class Watcher:
         self._tell(kind="end", reason=reason, step=at["step"])
 
     def fails(self, at: str, error: BaseException) -> None:
-        """Keep what was committed where another worker is to blame: the run may go on without it."""
+        """Keep what was committed: the run may go on without the worker that is to blame, or come home."""
         try:
             if isinstance(error, Yielded):
                 self._yields(at)
         finally:
-            if isinstance(error, _BLAMES_OTHERS) and self._model.roll_back():
-                self.keep(at)
+            # What failed here is what the user is to see, not what follows from it.
+            with nullcontext() if isinstance(error, _BLAMES_OTHERS) else suppress(Exception):
+                if self._model.roll_back():
+                    self.keep(at)
 
     def keep(self, at: str) -> None:
         """Keep the run as it stands, for the case that it has to go on without another worker."""
@@ -257,6 +260,8 @@ class Watcher:
 
     def step_ends(self, epoch: int, step_in_epoch: int, step: int, loss: float | None) -> str | None:
         """A step is done; callbacks may end the run."""
+        # Until now the state from which the run goes on may have been nowhere else.
+        kept.let_go()
         if self._model.odd_losses or (loss is not None and loss - loss != 0.0):
             self._odd_loss(epoch, step_in_epoch, 0.0 if loss is None else loss)
         run = self._run
@@ -303,7 +308,7 @@ class Watcher:
         self._call("on_epoch_end")
         logged, reason = self._agreed()
         # From here on nothing can fail for another worker: the end of an epoch is done as a whole.
-        record.update(logged)
+        record.update({name: _told(value) for name, value in record.items()} | logged)
         self._model.epoch_ends(record)
         self._add_profile(record)
         record.update({name: _told(value) for name, value in self._model.words.items()})
@@ -357,6 +362,7 @@ class Watcher:
             "samples": self._samples,
             "backend": job.spec.backend,
             "records": self.records,
+            "platforms": job.platforms,
         }
 
     def _score(self) -> float | None:
@@ -428,7 +434,7 @@ class Watcher:
         odd, self._model.odd_losses = self._model.odd_losses, []
         where = f"at epoch {epoch + 1}, step {step}"
         for lane, value, rows, hint in odd:
-            text = f"the loss is {value} {where}, lane {lane}: rows {_listed(rows)}{hint}"
+            text = f"the loss is {value} {where}, lane {lane}: rows {listed(rows)}{hint}"
             if self._job.stop_on_nan:
                 raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
             # One bad step spoils the weights, and so all steps after it.
@@ -480,7 +486,8 @@ def _told(value: Any) -> Any:
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
-        return str(value)
+        # Numbers of numpy and torch have a method that gives them as Python's.
+        return value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else str(value)
 
 
 def _attributes(callbacks: list[Any]) -> bytes | None:
@@ -513,10 +520,3 @@ def _tidy(record: dict[str, float]) -> dict[str, float]:
     ordered = {name: value for name, value in record.items() if name not in last}
     ordered |= {name: record[name] for name in last if name in record}
     return {name: int(value) if name in counts else value for name, value in ordered.items()}
-
-
-def _listed(rows: Any) -> str:
-    if isinstance(rows, bytearray):
-        rows = memoryview(rows).cast("q").tolist()
-    shown = ", ".join(str(row) for row in rows[:_NAMED])
-    return f"{shown}, … ({len(rows)} in all)" if len(rows) > _NAMED else shown

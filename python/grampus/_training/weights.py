@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grampus import _native
+from grampus import _native, _ranks
+from grampus._traceback import public_methods
 from grampus._training import saved
 from grampus._training.job import Clipping
 from grampus._training.options import check_number
@@ -46,6 +48,7 @@ def _holds_weights(place: str) -> bool:
     return any((folder / name).exists() for name in names)
 
 
+@public_methods
 class Weights:
     """The part of an Estimator that keeps weights between calls."""
 
@@ -67,6 +70,14 @@ class Weights:
     def _adopted(self, found: saved.Saved) -> None:
         raise NotImplementedError
 
+    def _taken_along(self) -> dict[str, Any]:
+        """What a call that all ranks of `grampus run` make together changes."""
+        return {name: getattr(self, name) for name in ("_state", "_at", "_layout")}
+
+    def _take_along(self, taken: dict[str, Any]) -> None:
+        """Take it from the first rank."""
+        vars(self).update(taken)
+
     def get_model(self) -> Any:
         """The model with its present weights, in this process, ready to predict (`eval` mode)."""
         return self._framework().made(self._spec(), self._state, self._seed())
@@ -75,6 +86,20 @@ class Weights:
         """The weights by name."""
         weights: dict[str, Any] = self.get_model().state_dict()
         return weights
+
+    def load_state_dict(self, weights: Mapping[str, Any]) -> Self:
+        """Take weights by name, as `state_dict` returns them; weights of another model are refused."""
+        framework = self._framework()
+        return self._take(
+            framework.weights_from(weights, lambda: framework.made(self._spec(), None, self._seed()))
+        )
+
+    def _take(self, state: dict[str, Any]) -> Self:
+        # What does not fit raises, and all is as it was.
+        framework = self._framework()
+        framework.made(self._spec(), state, self._seed())
+        self._state = state
+        return self
 
     def digest(self) -> str:
         """A hash of the weights: equal exactly where all of their bits are."""
@@ -99,6 +124,11 @@ class Weights:
         place = os.fspath(path)
         if format not in _FORMATS:
             raise ValueError(f"format must be one of {', '.join(map(repr, _FORMATS))}, it is {format!r}")
+        if example is not None and not place.endswith(".onnx"):
+            raise ValueError(f"example is for .onnx files, and this is {place}: leave it out")
+        if not _ranks.leads():
+            # All ranks have the same, and the first one writes it.
+            return place
         if format is not None or place.endswith(".onnx"):
             self._framework().save_as(self.get_model(), place, format, example)
         elif place.endswith(_FILES):
@@ -134,13 +164,11 @@ class Weights:
         else:
             found = saved.read(saved.located(place), best)
             state = found.state
-        # What does not fit raises, and all is as it was.
-        framework.made(self._spec(), state, self._seed())
+        self._take(state)
         if found is not None:
             if "layout" in found.meta:
                 self._adopted(found)
             self._at = {**START, **found.meta.get("at", {})}
-        self._state = state
         if loss is not None:
             self._params["loss"] = loss
         return self

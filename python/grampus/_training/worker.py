@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import json
+import math
 import os
 import pickle
 import time
@@ -13,8 +15,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from grampus import _exception, _native, collective
-from grampus._training import kept, metering
+from grampus import _exception, _native, _report, collective
+from grampus._training import attributes, kept, metering, platforms
 from grampus._training.audit import recorded
 from grampus._training.claim import shared
 from grampus._training.cleanup import closing
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from grampus.collective import Group
 
 
+# Seconds that a worker waits for others when a run has ended and is brought home.
+_HAND_OVER_WITHIN = 30.0
 # Estimators whose hook this process has called.
 _initialized: set[str] = set()
 
@@ -43,6 +47,7 @@ def fit(job: Fit) -> dict[str, Any]:
     lanes, framework = begin(job.spec, job.layout, goes_on=job.losses > 0, group=group, shares=job.shares)
     if job.losses:
         job = kept.gone_on(job, lanes.group)
+    job.platforms = platforms.compare(job, lanes.group, framework)
     with (
         closing(_model(framework, job, lanes)) as model,
         closing(framework.feed(job.data, lanes, job.spec, training=True, model=model)) as feed,
@@ -62,6 +67,7 @@ def fit(job: Fit) -> dict[str, Any]:
             "end": _trigger(job.end),
             "save": None if job.saving is None else _trigger(job.saving.every),
             "goes_on": job.losses > 0,
+            "sums": model.trained_by.sums,
         }
         with (
             outliving(saves is not None),
@@ -70,8 +76,6 @@ def fit(job: Fit) -> dict[str, Any]:
             recorded(job, lanes, feed, looks_on) as (read, watcher),
         ):
             watcher.run_begins()
-            # The loop keeps what it has itself.
-            kept.let_go()
             with hearing() if job.spec.backend == "grampus" else nullcontext():
                 at, reason = _native.fit(model, read, watcher, json.dumps(settings), json.dumps(job.at))
             # The first worker may be lost before its answer has arrived.
@@ -85,10 +89,29 @@ def fit(job: Fit) -> dict[str, Any]:
         if lanes.group.rank == 0:
             answer["state"] = state
             answer |= {"at": ended, "reason": reason, "records": records}
-            answer["callbacks"] = [vars(callback) for callback in job.callbacks]
+            answer["callbacks"], left = attributes.packed(job.callbacks)
+            for each in left:
+                _report.note(f"an attribute stays on the worker, since it cannot be pickled: {each}")
         if job.apart:
             answer["own"] = looks_on.own_records
         return answer
+
+
+def hand_over(job: Fit) -> dict[str, Any] | None:
+    """What workers have kept of a run that has ended, from the first; nothing where none has any."""
+    group = collective.form(deadline=_HAND_OVER_WITHIN)
+    lanes, framework = begin(job.spec, job.layout, goes_on=True, group=group)
+    try:
+        job, _ = kept.agreed(job, group)
+    except kept.NothingKept:
+        return None
+    if "parts" in job.state:
+        # Each worker has some of it.
+        with closing(_model(framework, job, lanes)) as model:
+            job.state = framework.take(model)
+    kept.let_go()
+    told: dict[str, Any] = job.saved or {}
+    return None if group.rank else {"state": job.state, "at": job.at, "records": told["records"]}
 
 
 def _model(framework: Any, job: Fit, lanes: Lanes) -> Any:
@@ -178,9 +201,19 @@ def update_schedulers(spec: Spec, layout: Layout, state: Any, metric: float | No
             # Steps of the optimizer were taken in other objects, which those of torch have not seen.
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
             for scheduler in model.schedulers:
-                scheduler.step() if metric is None else scheduler.step(metric)
+                _step(scheduler, metric)
         found: dict[str, Any] = framework.take(model)
         return found
+
+
+def _step(scheduler: Any, metric: float | None) -> None:
+    """Other schedulers than plateaus would take the metric for an epoch."""
+    name, looks = type(scheduler).__name__, "metrics" in inspect.signature(scheduler.step).parameters
+    if looks and metric is None:
+        raise ValueError(f"a {name} looks at a metric: pass it to update_schedulers")
+    if metric is not None and not looks:
+        raise ValueError(f"a {name} looks at no metric: leave it out")
+    scheduler.step(metric) if looks else scheduler.step()
 
 
 @dataclass
@@ -199,30 +232,31 @@ def judged(model: Any, feed: Any, num_steps: int | None = None) -> dict[str, Any
     lanes = model.lanes
     meters = {lane: metering.meters(model.spec.metrics) for lane in lanes.mine}
     sums = {lane: _Sums() for lane in lanes.mine}
-    weigh = model.spec.loss_weight
+    weigh, adds_up = model.reduction.weigh, model.reduction.sums
     with closing(feed), model.evaluating():
         for _, lane, rows, _, batch in parts(feed, model, num_steps):
             loss = model.evaluate(lane, batch, meters[lane])
             _native.advance()
-            weight = rows if weigh is None else float(weigh(batch.values))
+            weight = 1.0 if adds_up else rows if weigh is None else float(weigh(batch.values))
             # The mean over rows that count for nothing is not a number.
             if weight:
                 sums[lane].loss += loss * weight
             sums[lane].weight += weight
             sums[lane].rows += rows
-    mine = {lane: (sums[lane], metering.states(meters[lane])) for lane in lanes.mine}
     # Peers of the group have proved the key of the job.
-    told = lanes.group._native.gather_bytes(pickle.dumps(mine))
-    by_lane = dict(sorted(item for part in told for item in pickle.loads(part).items()))
+    told = lanes.group._native.gather_bytes(pickle.dumps(sums))
     whole = _Sums()
-    for lane_sums, _ in by_lane.values():
+    for _, lane_sums in sorted(item for part in told for item in pickle.loads(part).items()):
         whole.loss += lane_sums.loss
         whole.weight += lane_sums.weight
         whole.rows += lane_sums.rows
-    answer: dict[str, Any] = {"loss": whole.loss / whole.weight if whole.weight else float("nan")}
+    if not adds_up:
+        whole.loss = whole.loss / whole.weight if whole.weight else math.nan
+    answer: dict[str, Any] = {"loss": whole.loss}
     # One worker computes them for all: functions of the user may take long, and need not always say the same.
-    if lanes.group.rank == 0:
-        answer |= metering.values(model.spec.metrics, [states for _, states in by_lane.values()])
+    states = metering.gathered(lanes.group, metering.by_lane(meters))
+    if states is not None:
+        answer |= metering.values(model.spec.metrics, states)
     answer = pickle.loads(lanes.group._native.gather_bytes(pickle.dumps(answer))[0])
     answer["num_samples"] = whole.rows
     return answer

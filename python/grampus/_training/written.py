@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import shutil
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from grampus import _exception, _native
 from grampus._training.cleanup import closing
 from grampus._training.job import Data
 from grampus._training.worker import begin, parts
+from grampus.errors import DataError
 from grampus.shards import feeding
 from grampus.shards.batches import Rows
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from grampus.shards.blocks import Block, Blocks
 
 _ONE_FILE = (".parquet", ".pq")
+# Seconds until what a worker has written must be seen here: network file systems may show it late.
+VISIBLE_WITHIN = 30.0
+# Names of parts that an error gives.
+_NAMED = 5
 
 
 def part_name(number: int) -> str:
@@ -80,8 +85,10 @@ def check_place(out: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def place_of(path: Path) -> Iterator[Path]:
-    """A folder for the parts; at the end they become what was asked for, or, after an error, nothing."""
+def place_of(path: Path, count: int) -> Iterator[Path]:
+    """A folder for so many parts; at the end they become what was asked for, or, after an error, nothing."""
+    if not count:
+        raise ValueError("there are no rows to predict")
     folder = path.with_name(f".{path.name}.parts")
     # What a driver left that was killed is of no use: nobody knows whether the data is still the same.
     held = _held(folder)
@@ -89,20 +96,35 @@ def place_of(path: Path) -> Iterator[Path]:
         for left in folder.iterdir():
             left.unlink()
         yield folder
-        found = {part.name: part for part in folder.iterdir()}
-        names = list(itertools.takewhile(found.__contains__, map(part_name, itertools.count())))
-        if not names:
-            raise ValueError("there are no rows to predict")
-        for half in found.keys() - set(names):
+        names = [part_name(number) for number in range(count)]
+        for half in _visible(folder, names) - set(names):
             # What a worker was writing when it was killed.
-            found[half].unlink()
+            (folder / half).unlink()
         if path.suffix in _ONE_FILE:
-            _native.join_parquet([str(found[name]) for name in names], path)
+            _native.join_parquet([str(folder / name) for name in names], path)
         else:
             folder.rename(path)
     finally:
         os.close(held)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _visible(folder: Path, names: list[str]) -> set[str]:
+    """All files of the folder, once these are among them."""
+    deadline = time.monotonic() + VISIBLE_WITHIN
+    while True:
+        found = {part.name for part in folder.iterdir()}
+        missing = [name for name in names if name not in found]
+        if not missing:
+            return found
+        if time.monotonic() > deadline:
+            more = ", …" if len(missing) > _NAMED else ""
+            raise DataError(
+                f"{len(missing)} of {len(names)} parts that workers have written are not in {folder}: "
+                f"{', '.join(missing[:_NAMED])}{more}: a network file system may show them late, or not "
+                "to this machine; write to one that all machines share"
+            )
+        time.sleep(0.05)
 
 
 def _held(folder: Path) -> int:

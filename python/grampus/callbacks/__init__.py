@@ -5,9 +5,10 @@ in the driver, on the events that rank 0 sends: they write files and draw progre
 
 >>> stopping = EarlyStopping("val_accuracy", patience=2)
 >>> stopping
-EarlyStopping('val_accuracy', patience=2, min_delta=0.0, mode='max', start=0)
+EarlyStopping('val_accuracy', patience=2, min_delta=0.0, mode='auto', start=0)
 """
 
+from grampus._arguments import suggest
 from grampus._logger import Logger
 from grampus._progress import Progress
 from grampus.callbacks.callback import Callback, Run
@@ -35,3 +36,6 @@ __all__ = [
     "TensorBoard",
     "WandB",
 ]
+
+
+suggest(globals())

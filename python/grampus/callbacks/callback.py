@@ -49,8 +49,8 @@ class Callback:
     """Looks on beside the model. Write a class with the hooks that you need.
 
     It travels to the worker of rank 0 and must be picklable; when `fit` ends, its attributes come back to the
-    object that you passed. It reads: weights that it changes differ between workers. What a hook raises ends
-    the run and is raised by `fit`.
+    object that you passed. One that cannot be pickled by then stays there, with a warning. It reads: weights
+    that it changes differ between workers. What a hook raises ends the run and is raised by `fit`.
     """
 
     def on_run_begin(self, run: Run) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grampus._figures import columns
+from grampus._files import naming
 from grampus._logger import Logger
 
 
@@ -20,6 +21,7 @@ class _EpochFile(Logger, ABC):
     """A text file with a line for every epoch."""
 
     may_fail = True
+    _is_file = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -58,7 +60,7 @@ class _EpochFile(Logger, ABC):
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with open(fresh, "w", encoding="utf-8", newline="") as file:
+            with naming(target), open(fresh, "w", encoding="utf-8", newline="") as file:
                 file.write(self._text(records))
             fresh.replace(target)
         finally:

@@ -27,12 +27,14 @@ class TensorBoard(Logger):
     """
 
     may_fail = True
+    _is_file = True
 
     def __init__(self, log_dir: str | os.PathLike[str] | None = None, every: int = 1) -> None:
         at_least("every of TensorBoard", every, 1)
         self.log_dir = None if log_dir is None else os.fspath(log_dir)
         self.every = every
         self._folder: str | None = None
+        self._run: str | None = None
         self._writer: _native.EventWriter | None = None
         self._step = 0
         self._is_begun = False
@@ -46,10 +48,14 @@ class TensorBoard(Logger):
         """Write what the event says."""
         now = time.time()
         if event["kind"] == "begin":
-            self._begin(event, now)
-        elif self._writer is None:
+            self._run = event.get("run")
+            self._begin(now)
+        elif self._writer is None and self._folder is not None:
+            # It could not be made when the run began.
+            self._begin(now)
+        if self._writer is None:
             return
-        elif event["kind"] == "steps":
+        if event["kind"] == "steps":
             self._steps(self._writer, event["steps"], now)
         elif event["kind"] == "epoch":
             for name, value in curves(event["record"]).items():
@@ -64,11 +70,11 @@ class TensorBoard(Logger):
         if writer is not None:
             writer.close()
 
-    def _begin(self, event: dict[str, Any], now: float) -> None:
+    def _begin(self, now: float) -> None:
         self.close()
-        if self.log_dir is None and event.get("run") is None:
+        if self.log_dir is None and self._run is None:
             raise ValueError("TensorBoard has no folder: pass log_dir, or let the run have a folder")
-        self._folder = self.log_dir or str(Path(event["run"]) / "tensorboard")
+        self._folder = self.log_dir or str(Path(self._run or "") / "tensorboard")
         self._writer = _native.EventWriter(self._folder, now)
         self._step = 0
         self._is_begun = False

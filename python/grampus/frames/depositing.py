@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grampus
-from grampus import _native
+from grampus import _native, _programs
 from grampus._tunnel import Ahead, prepare
 from grampus.errors import DataError
 
@@ -192,7 +192,7 @@ def _start(order: Order, hidden: str, watched: int, limit: float) -> None:
         stderr=subprocess.DEVNULL,
         # A folder that an engine removes must not be held.
         cwd="/",
-        env={**os.environ, "PYTHONPATH": path},
+        env=dict([*os.environ.items(), ("PYTHONPATH", path), _programs.role("keeper")]),
         start_new_session=True,
     )
     assert process.stdin is not None

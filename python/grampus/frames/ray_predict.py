@@ -9,7 +9,7 @@ from grampus._training.answering import answering
 from grampus.errors import ClusterError, DataError
 from grampus.frames.places import placed
 from grampus.frames.vectors import column, plain
-from grampus.shards import keys
+from grampus.shards import keys, rows
 
 if TYPE_CHECKING:
     from grampus._training.answering import Snapshot
@@ -39,8 +39,7 @@ def predicted(dataset: Any, model: Snapshot, wanted: Wanted) -> Any:
         except DataError as error:
             raise DataError(placed(str(error))) from None
         for each, array in found.items():
-            table = table.drop_columns([each]) if each in table.column_names else table
-            table = table.append_column(each, column(array))
+            table = rows.with_column(table, each, column(array))
         return table
 
     return dataset.map_batches(answer, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)

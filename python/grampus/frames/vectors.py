@@ -43,9 +43,26 @@ def _plain(column: Any, name: str) -> Any:
         return _vectors(column, name)
     if pyarrow.types.is_struct(kind):
         return _side_by_side(column, name)
+    column = column.cast(_without_decimals(kind))
     if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
         return _with_room(column)
-    return column.cast(pyarrow.float64()) if pyarrow.types.is_decimal(kind) else column
+    return column
+
+
+def _without_decimals(kind: Any) -> Any:
+    """The type with floats in the place of decimals, in lists too."""
+    import pyarrow
+
+    if pyarrow.types.is_decimal(kind):
+        return pyarrow.float64()
+    for is_list, make in (
+        (pyarrow.types.is_list, pyarrow.list_),
+        (pyarrow.types.is_large_list, pyarrow.large_list),
+        (pyarrow.types.is_fixed_size_list, lambda inner: pyarrow.list_(inner, kind.list_size)),
+    ):
+        if is_list(kind):
+            return make(kind.value_field.with_type(_without_decimals(kind.value_type)))
+    return kind
 
 
 def is_vector(kind: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grampus import _report
+from grampus._training import trees
 from grampus._training.feed import Ask, Places
 from grampus._training.saved import Packed
 from grampus._training.trees import leaves, mapped
@@ -27,6 +28,12 @@ def array(leaf: Any) -> Any:
     if made.dtype.kind not in "fiub":
         raise TypeError(f"an array of {made.dtype} came: make it numbers first")
     return made
+
+
+def beside(found: list[Any]) -> Any:
+    """Columns side by side in one matrix."""
+    trees.side_by_side([each.shape for each in found])
+    return found[0] if found[0].ndim > 1 else np.column_stack(found)
 
 
 class Arrays:

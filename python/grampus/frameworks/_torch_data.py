@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import data as torch_data
 
-from grampus import _native
+from grampus import _exception
+from grampus._traceback import trace_of
 from grampus._training import trees
 from grampus._training.creator import seed_all
-from grampus._training.feed import Ask, Places
+from grampus._training.feed import Ask, Places, listed, row_numbers
 from grampus._training.saved import Packed
 from grampus._training.trees import leaves, mapped
 from grampus.frameworks._torch_devices import resident
 from grampus.frameworks._torch_memory import packed, unpacked
+from grampus.frameworks._torch_samplers import Draws, draw_seed
 
 if TYPE_CHECKING:
     from grampus.shards.batches import Columns
@@ -62,10 +67,10 @@ class Arrays:
     ) -> None:
         """All arrays must have equally many rows; `bad` ones are left out. The model is on a `device`."""
         places = iter([place for place, _ in placed(tree)])
-        self._tree = mapped(lambda leaf: tensor(leaf, next(places)), tree)
-        counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self._tree)}
+        self.tree = mapped(lambda leaf: tensor(leaf, next(places)), tree)
+        counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self.tree)}
         if len(counts) != 1 or -1 in counts:
-            shapes = ", ".join(f"{place} {tuple(leaf.shape)}" for place, leaf in placed(self._tree))
+            shapes = ", ".join(f"{place} {tuple(leaf.shape)}" for place, leaf in placed(self.tree))
             raise ValueError(
                 f"the arrays differ in their number of rows: {shapes or 'there are none'}; the first axis of "
                 "each must count the rows"
@@ -75,9 +80,9 @@ class Arrays:
         # Where all arrays are on a GPU.
         self._device: torch.device | None = None
         if device is not None:
-            self._tree = resident(self._tree, device)
-        if all(leaf.is_cuda for leaf in leaves(self._tree)):
-            self._device = leaves(self._tree)[0].device
+            self.tree = resident(self.tree, device)
+        if all(leaf.is_cuda for leaf in leaves(self.tree)):
+            self._device = leaves(self.tree)[0].device
 
     @property
     def resident(self) -> bool:
@@ -96,14 +101,14 @@ class Arrays:
                 index = torch.arange(rows.start, rows.stop) if isinstance(rows, range) else _index(rows)
                 index = index[~torch.isin(index, self._bad)]
             elif isinstance(rows, range):
-                yield mapped(lambda leaf: leaf[rows.start : rows.stop], self._tree)  # noqa: B023
+                yield mapped(lambda leaf: leaf[rows.start : rows.stop], self.tree)  # noqa: B023
                 continue
             else:
                 index = _index(rows)
             if self._device is not None:
                 # So few bytes are sent along with the command, from any memory.
                 index = index.to(self._device, non_blocking=True)
-            yield mapped(lambda leaf: leaf.index_select(0, index), self._tree)  # noqa: B023
+            yield mapped(lambda leaf: leaf.index_select(0, index), self.tree)  # noqa: B023
 
 
 def _index(rows: Any) -> Any:
@@ -112,7 +117,8 @@ def _index(rows: Any) -> Any:
 
 def size_of(batch: Tree) -> int:
     """Rows of a batch."""
-    return len(leaves(batch)[0])
+    leaf = leaves(batch)[0]
+    return int(leaf.batch_sizes[0]) if isinstance(leaf, PackedSequence) else len(leaf)
 
 
 class _Seeded(torch_data.Dataset):  # type: ignore[misc]
@@ -123,13 +129,73 @@ class _Seeded(torch_data.Dataset):  # type: ignore[misc]
         self._collate = collate
 
     def __getitem__(self, ask: Ask) -> Any:
-        rows = ask.rows
-        if isinstance(rows, bytearray):
-            rows = torch.frombuffer(rows, dtype=torch.int64).tolist()
+        try:
+            return self._read(ask)
+        except Exception as error:
+            failure = None if torch_data.get_worker_info() is None else _Failure.of(error)
+            if failure is None:
+                raise
+            return failure
+
+    def _read(self, ask: Ask) -> Any:
+        rows = row_numbers(ask.rows)
         seed_all(ask.seed)
         several = getattr(self._dataset, "__getitems__", None)
-        found = several(list(rows)) if several is not None else [self._dataset[row] for row in rows]
-        return self._collate(found)
+        if several is None:
+            found = [self._row(row) for row in rows]
+        else:
+            try:
+                found = several(rows)
+            except Exception as error:
+                _exception.note(error, f"grampus: in one of the rows {listed(rows)} of the data set")
+                raise
+        return collated(self._collate, found, rows)
+
+    def _row(self, row: int) -> Any:
+        try:
+            return self._dataset[row]
+        except Exception as error:
+            _exception.note(error, f"grampus: in row {row} of the data set")
+            raise
+
+
+def collated(collate: Callable[[Any], Any], found: list[Any], rows: Sequence[int]) -> Any:
+    """Rows as one batch."""
+    try:
+        return collate(found)
+    except Exception as error:
+        _exception.note(error, f"grampus: as the rows {listed(rows)} of the data set were put together")
+        raise
+
+
+class _Failure:
+    """An exception in a loader's process of which torch would make a RuntimeError: no text makes its type."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    @classmethod
+    def of(cls, error: Exception) -> _Failure | None:
+        """An exception, its traceback as a note; `None` where torch keeps its type, or none can travel."""
+        with contextlib.suppress(Exception):
+            type(error)("")
+            return None
+        _exception.note(error, f"grampus: in a process of the loader\n{trace_of(error).short}")
+        body = _exception.pickled(error)
+        return None if body is None else cls(body)
+
+    def raise_again(self) -> None:
+        """In the process of the worker."""
+        error = _exception.unpickled(self._body)
+        raise (
+            RuntimeError("an exception of a loader's process cannot be made here") if error is None else error
+        )
+
+
+def _unless_failed(batch: Any) -> Any:
+    if isinstance(batch, _Failure):
+        batch.raise_again()
+    return batch
 
 
 class _Asks(torch_data.Sampler):  # type: ignore[misc]
@@ -147,12 +213,18 @@ def _same(batch: Any) -> Any:
 
 
 def _in_processes(
-    loader: Any, dataset: Any, collate: Callable[[Any], Any], sampler: _Asks | None = None
+    loader: Any,
+    dataset: Any,
+    collate: Callable[[Any], Any],
+    sampler: _Asks | None = None,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
 ) -> Iterator[Any]:
     """Read in as many processes, and of the same kind, as a loader does."""
     again = torch_data.DataLoader(
         dataset,
-        batch_size=None,
+        batch_size=batch_size,
+        generator=generator,
         sampler=sampler,
         collate_fn=collate,
         num_workers=loader.num_workers,
@@ -176,8 +248,8 @@ class Dataset:
         """`loader` says how to read it; who does not train reads in order."""
         self._dataset = dataset
         self._training = training
-        self._seed = seed
         self._loader = loader
+        self._draws = None if loader is None else Draws(loader, seed)
         self._known: tuple[int, Places] | None = None
 
     def places(self, epoch: int) -> Places:
@@ -188,36 +260,26 @@ class Dataset:
 
     def _chosen(self, epoch: int) -> Places:
         loader = self._loader
-        if loader is None:
+        if self._draws is None:
             return Places(len(self._dataset), self._training)
         if type(loader.batch_sampler) is not torch_data.BatchSampler:
-            batches = [list(batch) for batch in self._drawn(loader.batch_sampler, epoch)]
+            batches = [list(batch) for batch in self._draws.of(epoch, loader.batch_sampler)]
             return Places(sum(map(len, batches)), batches=[batch for batch in batches if batch])
         # A loader that was given a sampler of batches does not know the sampler within.
-        sampler, drop = loader.batch_sampler.sampler, bool(loader.batch_sampler.drop_last)
+        sampler = loader.batch_sampler.sampler
+        # Every row is evaluated and predicted.
+        drop = self._training and bool(loader.batch_sampler.drop_last)
         kind = type(sampler)
         if kind is torch_data.SequentialSampler:
             return Places(len(self._dataset), False, drop_last=drop)
         if kind is torch_data.DistributedSampler:
             # Sharing out is done here, for any number of workers.
             return Places(len(self._dataset), self._training and bool(sampler.shuffle), drop_last=drop)
-        if kind is torch_data.RandomSampler and not sampler.replacement and sampler._num_samples is None:
+        plain = kind is torch_data.RandomSampler and not sampler.replacement and sampler._num_samples is None
+        if plain and not (self._training and self._draws.has_generator):
             return Places(len(self._dataset), self._training, drop_last=drop)
-        chosen = [int(row) for row in self._drawn(sampler, epoch)]
+        chosen = [int(row) for row in self._draws.of(epoch, sampler)]
         return Places(len(chosen), chosen=chosen, drop_last=drop)
-
-    def _drawn(self, sampler: Any, epoch: int) -> list[Any]:
-        """What a user's sampler gives: the same on every worker, and again after a resume."""
-        seed = _native.lane_seed("data", self._seed, epoch, 0, 0)
-        seed_all(seed)
-        inner = getattr(sampler, "sampler", sampler)
-        for holder in {id(sampler): sampler, id(inner): inner}.values():
-            generator = getattr(holder, "generator", None)
-            if isinstance(generator, torch.Generator):
-                generator.manual_seed(seed)
-            if hasattr(holder, "set_epoch"):
-                holder.set_epoch(epoch)
-        return list(sampler)
 
     def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
         """Read as the loader would."""
@@ -226,18 +288,21 @@ class Dataset:
         seeded = _Seeded(self._dataset, collate)
         if loader is None or loader.num_workers == 0:
             return map(seeded.__getitem__, asks)
-        return _in_processes(loader, seeded, _same, _Asks(asks))
+        return map(_unless_failed, _in_processes(loader, seeded, _same, _Asks(asks)))
 
 
 class Rows:
     """An iterable data set: rows, or batches where its loader makes none."""
 
-    def __init__(self, dataset: Any, loader: Any = None) -> None:
+    def __init__(self, dataset: Any, loader: Any = None, training: bool = True) -> None:
         """`loader` says how to read it."""
         self._dataset = dataset
         self._loader = loader
         self.batched = loader is not None and loader.batch_size is None
-        self.drop_last = loader is not None and bool(loader.drop_last)
+        # A loader's processes make whole batches, each of rows of its own.
+        self.listed = loader is not None and loader.num_workers > 0 and not self.batched
+        # Every row is evaluated and predicted.
+        self.drop_last = training and loader is not None and bool(loader.drop_last)
 
     def rows(self, epoch: int) -> Iterator[Any]:
         """All rows of an epoch."""
@@ -245,16 +310,26 @@ class Rows:
             self._dataset.set_epoch(epoch)
         loader = self._loader
         if loader is None:
-            return iter(self._dataset)
+            return _numbered(iter(self._dataset))
         collate = loader.collate_fn if self.batched else _same
         if loader.num_workers == 0:
-            return map(collate, self._dataset)
-        return _in_processes(loader, self._dataset, collate)
+            return map(collate, _numbered(iter(self._dataset)))
+        return _in_processes(
+            loader, self._dataset, collate, batch_size=loader.batch_size, generator=self._generator(epoch)
+        )
 
-    def collate(self, rows: list[Any]) -> Any:
-        """Rows as one batch."""
+    def _generator(self, epoch: int) -> torch.Generator | None:
+        """The loader's generator as it is before an epoch; it seeds the processes."""
+        generator: torch.Generator | None = copy.deepcopy(self._loader.generator)
+        if generator is not None:
+            for _ in range(epoch):
+                draw_seed(generator)
+        return generator
+
+    def collate(self, rows: list[Any], first: int) -> Any:
+        """Rows as one batch; `first` is the number of the first of them."""
         collate = torch_data.default_collate if self._loader is None else self._loader.collate_fn
-        return collate(rows)
+        return collated(collate, rows, range(first, first + len(rows)))
 
     def size(self, batch: Any) -> int:
         """Rows of a batch."""
@@ -262,12 +337,55 @@ class Rows:
 
     def cut(self, batch: Any, start: int, end: int) -> Any:
         """Some rows of a batch."""
-        return mapped(lambda leaf: leaf[start:end], batch)
+        if (start, end) == (0, size_of(batch)):
+            return batch
+        return mapped(lambda leaf: _cut(leaf, start, end), batch)
+
+
+def _cut(leaf: Any, start: int, end: int) -> Any:
+    if isinstance(leaf, PackedSequence):
+        raise TypeError(
+            "the data set gives batches with a PackedSequence, which cannot be cut into lanes: let it give "
+            "rows, and DataLoader(…, batch_size=…, collate_fn=…) put them together"
+        )
+    return leaf[start:end]
+
+
+def _numbered(rows: Iterator[Any]) -> Iterator[Any]:
+    """Rows of a stream; an error names the one that was to come."""
+    number = 0
+    try:
+        for row in rows:
+            yield row
+            number += 1
+    except Exception as error:
+        _exception.note(error, f"grampus: in row {number} of the data set")
+        raise
 
 
 def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
     """The named columns of a dict or frame as tensors: one alone, several as a tuple."""
-    return trees.columns(data, names, what, lambda name, values: tensor(values, f"column {name!r}"))
+
+    def made(name: str, values: Any) -> Any:
+        # Columns of a frame become what those of other tables do; arrays in a dict keep their type.
+        keeps = hasattr(values, "dtype") and not hasattr(data, "columns")
+        return (tensor if keeps else _column)(values, f"column {name!r}")
+
+    return trees.columns(data, names, what, made, beside)
+
+
+def _column(values: Any, place: str) -> Any:
+    """Floats with single precision, whole numbers with 64 bits, bytes and truth values as they are."""
+    found = tensor(values, place)
+    if found.is_floating_point():
+        return found.float()
+    return found if found.dtype in (torch.bool, torch.uint8) else found.long()
+
+
+def beside(found: list[Any]) -> Any:
+    """Columns side by side in one matrix."""
+    trees.side_by_side([tuple(each.shape) for each in found])
+    return found[0] if found[0].dim() > 1 else torch.cat([each.unsqueeze(1) for each in found], dim=1)
 
 
 class _Tensors:

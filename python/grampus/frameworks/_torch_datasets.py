@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grampus import _exception
 from grampus._training import trees
 from grampus._training.creator import seed_all
-from grampus._training.feed import Ask, Places, StreamFeed, TableFeed
+from grampus._training.feed import Ask, Places, StreamFeed, TableFeed, listed, row_numbers
 from grampus.errors import DataError
 from grampus.frameworks import _torch_data
 
@@ -60,18 +61,23 @@ class _Chosen:
         """Those that were asked for, if any were."""
         if self._features is None:
             return None
-        return trees.leaves(self._tree(dict.fromkeys(there), lambda name, _: name))
+        return trees.leaves(self._tree(dict.fromkeys(there), lambda name, _: name, list))
 
     def batch(self, columns: Mapping[str, Any]) -> Any:
         """Columns of some rows as tensors."""
         if self._features is None:
             return {name: _tensor(name, values) for name, values in columns.items()}
-        return self._tree(columns, _tensor)
+        return self._tree(columns, _tensor, _torch_data.beside)
 
-    def _tree(self, columns: Mapping[str, Any], made: Callable[[str, Any], Any]) -> dict[str, Any]:
-        chosen = {"x": trees.columns(columns, self._features, "feature_cols", made)}
+    def _tree(
+        self,
+        columns: Mapping[str, Any],
+        made: Callable[[str, Any], Any],
+        beside: Callable[[list[Any]], Any],
+    ) -> dict[str, Any]:
+        chosen = {"x": trees.columns(columns, self._features, "feature_cols", made, beside)}
         if self._labels is not None:
-            chosen["y"] = trees.columns(columns, self._labels, "label_cols", made)
+            chosen["y"] = trees.columns(columns, self._labels, "label_cols", made, beside)
         return chosen
 
 
@@ -97,8 +103,12 @@ class _Table:
         for ask in asks:
             rows = ask.rows
             seed_all(ask.seed)
-            index = memoryview(rows).cast("q") if isinstance(rows, bytearray) else rows
-            yield self._chosen.batch(self._dataset[list(index)])
+            try:
+                found = self._dataset[row_numbers(rows)]
+            except Exception as error:
+                _exception.note(error, f"grampus: in one of the rows {listed(rows)} of the data set")
+                raise
+            yield self._chosen.batch(found)
 
 
 class _Stream(_torch_data.Rows):
@@ -108,7 +118,7 @@ class _Stream(_torch_data.Rows):
         super().__init__(dataset)
         self._chosen = chosen
 
-    def collate(self, rows: list[Any]) -> Any:
+    def collate(self, rows: list[Any], first: int) -> Any:  # noqa: ARG002 - errors name columns
         """Rows as columns."""
         asked = self._chosen.names(rows[0])
         for row in rows:

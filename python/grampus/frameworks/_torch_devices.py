@@ -9,13 +9,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from grampus import context
 from grampus._training import trees
 from grampus.frameworks._torch_memory import pinned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from grampus._training.feed import Answer, StreamFeed, TableFeed
 
@@ -62,8 +63,11 @@ def settle(module: Any, asked: str | None) -> torch.device:
 class Precision:
     """Forward in half precision: weights, gradients and optimizers keep theirs."""
 
-    def __init__(self, name: str, device: torch.device) -> None:
+    def __init__(self, name: str, device: torch.device, optimizers: Sequence[Any] = ()) -> None:
         """`bf16` or `fp16`; the latter needs larger losses, so that small gradients do not vanish."""
+        self._optimizers = optimizers
+        # Those that have taken a step with the present scale, which changes when all have.
+        self._stepped: list[Any] = []
         self._device = device.type
         self._type = _TYPES[name]
         self.scales = name == "fp16"
@@ -87,6 +91,8 @@ class Precision:
     def unscale(self, optimizer: Any) -> None:
         """Gradients as they would be without scaling."""
         if self._scaler is not None:
+            if any(each is optimizer for each in self._stepped):
+                self.update()
             self._scaler.unscale_(optimizer)
 
     def step(self, optimizer: Any) -> None:
@@ -95,7 +101,26 @@ class Precision:
             optimizer.step()
             return
         self._scaler.step(optimizer)
+        self._stepped.append(optimizer)
+        if len(self._stepped) == len(self._optimizers):
+            self.update()
+
+    def update(self) -> None:
+        """Change the scale, if it is time; gradients that wait for a step are brought to the new one."""
+        if self._scaler is None or not self._stepped:
+            return
+        all_stepped = len(self._stepped) == len(self._optimizers)
+        self._stepped = []
+        if all_stepped:
+            self._scaler.update()
+            return
+        before = self._scaler.get_scale()
         self._scaler.update()
+        change = self._scaler.get_scale() / before
+        grouped = (group["params"] for each in self._optimizers for group in each.param_groups)
+        for parameter in {id(p): p for params in grouped for p in params}.values():
+            if change != 1.0 and parameter.grad is not None:
+                parameter.grad.mul_(change)
 
     def state(self) -> dict[str, Any]:
         """What a run needs to go on."""
@@ -182,6 +207,8 @@ class Ahead:
 
     def _moved(self, values: Any) -> Any:
         def move(leaf: Any) -> Any:
+            if isinstance(leaf, PackedSequence):
+                return leaf.pin_memory().to(self._device, non_blocking=True)
             if not isinstance(leaf, torch.Tensor) or leaf.device == self._device:
                 return leaf
             # Only from pinned memory does a copy run beside the host.
@@ -194,11 +221,17 @@ class Ahead:
         now = torch.cuda.current_stream(self._device)
         now.wait_event(event)
         for part in answer[2]:
-            for leaf in [] if part[3] is None else trees.leaves(part[3].values):
+            for leaf in [] if part[3] is None else _tensors(part[3].values):
                 if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
                     # Its memory is given to others only when this stream has used it.
                     leaf.record_stream(now)
         return answer
+
+
+def _tensors(values: Any) -> Iterator[Any]:
+    """All leaves; of sequences that are packed, their tensors."""
+    for leaf in trees.leaves(values):
+        yield from leaf if isinstance(leaf, PackedSequence) else (leaf,)
 
 
 class _Sender:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import data as torch_data
 
-from grampus._training import creator
+from grampus._training import creator, trees
 from grampus._training.feed import StreamFeed, TableFeed
+from grampus._training.model import Reduction
 from grampus.frameworks import _torch_batches, _torch_data, _torch_datasets
 from grampus.frameworks._torch_devices import Ahead
+from grampus.frameworks._torch_samplers import share_generators
 from grampus.shards import batches
 
 if TYPE_CHECKING:
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
 def feed(data: Data, lanes: Lanes, spec: Spec, training: bool, model: Any = None) -> Any:
     """What reads the user's data; for a model on a GPU, batches travel there in advance."""
     device = torch.device("cpu") if model is None else model.device
-    found = _feed(data, lanes, spec, training, device)
+    # Whoever trains has a model; a batch that is only answered is not weighed.
+    reduction = model.trained_by if training else Reduction()
+    found = _feed(data, lanes, spec, training, device, reduction)
     return found if device.type != "cuda" or found.resident else Ahead(found, device)
 
 
 def _feed(
-    data: Data, lanes: Lanes, spec: Spec, training: bool, device: torch.device
+    data: Data, lanes: Lanes, spec: Spec, training: bool, device: torch.device, reduction: Reduction
 ) -> TableFeed | StreamFeed:
     value = _torch_data.restored(data.value)
     if _is_creator(value):
@@ -41,30 +45,32 @@ def _feed(
                 value, "data creator", "f(config) or f(config, batch_size)", spec.config, size
             ),
         )
+        if isinstance(value, torch_data.DataLoader):
+            share_generators(value, lanes.group)
     loader = value if isinstance(value, torch_data.DataLoader) else None
     size = _batch_size(data, loader)
-    weigh = spec.loss_weight if training else None
+    weigh = reduction.weigh
     if isinstance(value, batches.Packed | batches.Carried):
         bad = [row for row, _ in value.bad]
-        return TableFeed(_torch_data.Arrays(value.load(), training, bad, device), lanes, size, weigh)
+        return _of_arrays(_torch_data.Arrays(value.load(), training, bad, device), lanes, size, reduction)
     if isinstance(value, batches.Loadable):
         table = _torch_batches.LoadedTable(value, lanes.seed, lanes.threads, training)
-        return TableFeed(table, lanes, size, weigh)
+        return TableFeed(table, lanes, size, None if reduction.by_shape else weigh)
     if loader is not None:
         return _loaded(loader, lanes, size, weigh, training)
     if _torch_datasets.is_dataset(value):
         return _torch_datasets.feed(value, data, lanes, size, weigh, training)
     if isinstance(value, torch_data.IterableDataset):
         return StreamFeed(_torch_data.Rows(value), lanes, size, weigh)
-    if isinstance(value, Mapping) or hasattr(value, "columns"):
+    if isinstance(value, Mapping) or trees.is_frame(value):
         arrays = _selected(value, data)
-        return TableFeed(_torch_data.Arrays(arrays, training, device=device), lanes, size, weigh)
+        return _of_arrays(_torch_data.Arrays(arrays, training, device=device), lanes, size, reduction)
     if (
         isinstance(value, torch.Tensor)
         or type(value).__module__ == "numpy"
         or isinstance(value, list | tuple)
     ):
-        return TableFeed(_torch_data.Arrays(value, training, device=device), lanes, size, weigh)
+        return _of_arrays(_torch_data.Arrays(value, training, device=device), lanes, size, reduction)
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
         return TableFeed(_torch_data.Dataset(value, training, lanes.seed), lanes, size, weigh)
     if hasattr(value, "train_dataloader"):
@@ -78,11 +84,17 @@ def _feed(
     )
 
 
+def _of_arrays(table: _torch_data.Arrays, lanes: Lanes, size: int, reduction: Reduction) -> TableFeed:
+    """Arrays that all workers have whole: where all rows count the same, no worker asks the others."""
+    even = reduction.by_shape or (reduction.is_even is not None and reduction.is_even(table.tree))
+    return TableFeed(table, lanes, size, None if even else reduction.weigh)
+
+
 def _loaded(
     loader: Any, lanes: Lanes, size: int, weigh: Callable[[Any], float] | None, training: bool
 ) -> TableFeed | StreamFeed:
     if isinstance(loader.dataset, torch_data.IterableDataset):
-        return StreamFeed(_torch_data.Rows(loader.dataset, loader), lanes, size, weigh)
+        return StreamFeed(_torch_data.Rows(loader.dataset, loader, training), lanes, size, weigh)
     if loader.batch_sampler is None:
         raise ValueError("the loader has batch_size=None over a map-style data set: give it a batch_size")
     table = _torch_data.Dataset(loader.dataset, training, lanes.seed, loader)
@@ -92,7 +104,7 @@ def _loaded(
 def _selected(value: Any, data: Data) -> Any:
     """The columns that were asked for."""
     if data.feature_cols is None:
-        if hasattr(value, "columns"):
+        if trees.is_frame(value):
             raise ValueError("a data frame needs feature_cols, and for training label_cols")
         return dict(value)
     chosen = {"x": _torch_data.columns(value, data.feature_cols, "feature_cols")}

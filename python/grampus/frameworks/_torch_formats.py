@@ -6,10 +6,12 @@ import itertools
 import json
 import os
 import pickle
+import pickletools
 import re
 import secrets
 import shutil
 import warnings
+import zipfile
 from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +42,8 @@ _INDEX = "model.safetensors.index.json"
 _PARTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|" + re.escape(_INDEX))
 # What torch.compile puts into names.
 _COMPILED = "_orig_mod."
+# Pickles at the beginning of a file of an old torch.
+_OLD_PARTS = 4
 
 
 def save_weights(module: Any, path: str) -> None:
@@ -246,9 +250,26 @@ def weights_of(path: str, make: Callable[[], Any]) -> dict[str, Any]:
         chosen = _chosen({place: fitted(names, own) for place, names in groups.items()}, own, path)
         weights = _torch_dcp.read(folder, _with_tied(chosen, own), own)
     else:
-        weights = _with_tied(fitted(_read(path), own), own)
-        # Before memory is taken for tensors that no module of this size has.
-        _torch_state.check_fit(own, weights)
+        weights = _checked(_read(path), own)
+    return _kept(weights, own)
+
+
+def weights_from(weights: Mapping[str, Any], make: Callable[[], Any]) -> dict[str, Any]:
+    """Weights by name, as `state_dict` returns them, under the names of the module that is made."""
+    own = _torch_state.uncompiled(make()).state_dict()
+    if not isinstance(weights, Mapping) or not all(map(_is_weight, weights, weights.values())):
+        raise ValueError("these are no weights: pass what state_dict() returned")
+    return _kept(_checked(dict(weights), own), own)
+
+
+def _checked(weights: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    found = _with_tied(fitted(weights, own), own)
+    # Before memory is taken for tensors that no module of this size has.
+    _torch_state.check_fit(own, found)
+    return found
+
+
+def _kept(weights: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: packed(value) for name, value in weights.items()}
     _check_tied(kept, own)
     return {"model": kept}
@@ -354,17 +375,19 @@ def _parts_of(folder: Path) -> dict[str, Packed]:
 def _torch_file(path: str) -> dict[str, Any]:
     """The weights of a file that `torch.save` or Lightning wrote."""
     try:
+        _check_sums(path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path} holds more than weights, and reading it could run code: where you trust it, write "
-            f"torch.load(path, weights_only=False)'s weights to a file of their own ({_why(error)})"
-        ) from None
-    except OSError:
+    except (OSError, CheckpointError):
         raise
     except Exception as error:
+        why = _why(error)
+        if isinstance(error, pickle.UnpicklingError) and _is_whole(path):
+            raise CheckpointError(
+                f"{path} holds more than weights, and reading it could run code: where you trust it, write "
+                f"torch.load(path, weights_only=False)'s weights to a file of their own ({why})"
+            ) from None
         # Bytes that torch did not write fail in any way.
-        raise CheckpointError(f"{path} is no file of weights, or cut off: {error!r}") from None
+        raise CheckpointError(f"{path} is damaged, or no file of weights: {why}") from None
     if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):
         weights = weights["state_dict"]
     if not isinstance(weights, dict) or not all(map(_is_weight, weights, weights.values())):
@@ -381,7 +404,37 @@ def _is_weight(name: Any, value: Any) -> bool:
     return value.layout is torch.strided and not value.is_meta and not value.is_quantized
 
 
+def _check_sums(path: str) -> None:
+    """Torch reads past checksums that do not fit."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        # All are 0 where torch.save was told to compute none.
+        bad = archive.testzip() if any(each.CRC for each in archive.infolist()) else None
+    if bad is not None:
+        raise CheckpointError(f"{path} is damaged: its part {bad!r} does not fit its checksum")
+
+
+def _is_whole(path: str) -> bool:
+    """Whether a file that torch refuses is what a program has written; looking at it runs no code."""
+    if zipfile.is_zipfile(path):
+        # Its checksums were looked at.
+        return True
+    try:
+        with Path(path).open("rb") as file:
+            for _ in range(_OLD_PARTS):
+                for _operation in pickletools.genops(file):
+                    pass
+                if not file.peek(1):
+                    break
+    except Exception:
+        # Bytes of any kind fail in any way.
+        return False
+    return True
+
+
 def _why(error: Exception) -> str:
     """What torch refused; it says how to read it all the same, at length."""
     lines = [line.strip() for line in str(error).splitlines() if "Unsupported" in line or "GLOBAL" in line]
-    return lines[0] if lines else str(error).splitlines()[0]
+    said = next(iter(lines or str(error).splitlines()), type(error).__name__)
+    return said.partition(". ")[0]

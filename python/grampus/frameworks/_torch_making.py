@@ -168,8 +168,3 @@ def make_loss(spec: Spec) -> Callable[..., Any] | None:
 def needs_closure(optimizer: Any) -> bool:
     """Whether a step asks for the loss several times."""
     return isinstance(optimizer, torch.optim.LBFGS)
-
-
-def needed(module: Any) -> int:
-    bounds = creator.required(module.forward)
-    return 1 if bounds is None else bounds[0]

@@ -66,8 +66,16 @@ def shaped(tensor: Tensor) -> tuple[int, int, int, Any, tuple[int, ...]]:
     return host.data_ptr(), host.numel(), code, host, host.shape
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether the memory of a tensor holds its values, element by element, where the core can read them."""
+    if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.data_ptr() % tensor.element_size():
+        return False
+    # Tensors whose sign is not in their memory.
+    return not tensor.is_conj() and not tensor.is_neg()
+
+
 class Loan:
-    """Memory that a call works on: a tensor's own where it is contiguous and in the host, else a copy.
+    """Memory that a call works on: a tensor's own where that holds its values, else a copy.
 
     Tensors of a GPU pass through pinned memory, which torch keeps for the next time. A copy is done when it
     returns, so nothing depends on which stream or thread is the current one.
@@ -78,7 +86,7 @@ class Loan:
 
     def read(self, tensor: Tensor) -> Tensor:
         """Memory with the values of the tensor."""
-        if tensor.is_cpu and tensor.is_contiguous():
+        if is_plain(tensor):
             return tensor
         host = _like(tensor)
         host.copy_(tensor.detach())
@@ -86,7 +94,7 @@ class Loan:
 
     def write(self, tensor: Tensor) -> Tensor:
         """Memory whose values become those of the tensor."""
-        if tensor.is_cpu and tensor.is_contiguous():
+        if is_plain(tensor):
             return tensor
         host = _like(tensor)
         self._copies.append((tensor, host))

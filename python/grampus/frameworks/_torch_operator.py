@@ -19,8 +19,9 @@ from grampus import _native, _report
 from grampus._training import creator
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means, as_number
+from grampus._training.model import Reduction
 from grampus.errors import CollectiveError
-from grampus.frameworks import _torch_making, _torch_outputs, _torch_state
+from grampus.frameworks import _torch_making, _torch_outputs, _torch_reduction, _torch_state
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, step_of
@@ -118,8 +119,21 @@ class Operated(Model):
         if state.get("operator"):
             self.operator.load_state_dict(state["operator"])
 
+    @property
+    def trained_by(self) -> Reduction:
+        """A step of the user's own makes a loss of its own of what the criterion gives."""
+        own = overrides(self.spec.training_operator_cls, "train_batch", "train_epoch")
+        return Reduction(self.spec.loss_weight) if own else self.reduction
+
+    def skip(self) -> None:
+        """Count the batch, and change nothing."""
+        self._batch += 1
+        super().skip()
+
     def warn(self, saved: bool) -> None:
-        """Say what a loss would cost, where that is more than a step."""
+        """Say what a loss would cost, where that is more than a step, and what lanes are weighed by."""
+        if self.trained_by is not self.reduction and not self.lanes.alone:
+            _torch_reduction.warn_of_criterion(self.loss, self.spec.loss_weight)
         if (self.owns_epoch or len(self.optimizers) > 1) and not saved and self.lanes.group.size > 1:
             _report.note(
                 "the operator changes weights more than once between two points at which a run can go on: "
@@ -480,6 +494,8 @@ class Operated(Model):
 
     def _done(self) -> None:
         """A batch is done."""
+        if self.precision is not None:
+            self.precision.update()
         self._most_steps = max(self._most_steps, self._steps)
         self._steps = self._seen = 0
         self._gone_batches += self._going_batches

@@ -9,42 +9,12 @@ import torch
 
 from grampus import _exception
 from grampus._training import trees
+from grampus.frameworks import _torch_labels
+from grampus.frameworks._torch_losses import check_shapes
 
 if TYPE_CHECKING:
     from grampus._training.feed import Batch
     from grampus._training.job import Clipping
-
-
-def split(
-    values: Any, has_loss: bool, predicting: bool = False, needed: int = 1
-) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """Arguments of the model, and the target: the convention for batches.
-
-    A model that predicts and needs as many arguments as a batch has parts gets them all.
-    """
-    target = None
-    if isinstance(values, Mapping):
-        if "x" in values and set(values) <= {"x", "y"}:
-            values, target = values["x"], values.get("y")
-        elif has_loss and not predicting:
-            raise TypeError(
-                f"a batch has the keys {sorted(values)}: name the model's inputs with feature_cols and "
-                "the target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model "
-                "makes its own loss"
-            )
-        else:
-            # A model that makes its own loss is given them too; metrics want them besides.
-            target = values.get("labels")
-    elif isinstance(values, list | tuple):
-        features = list(values)
-        if len(features) > 1 and not (predicting and len(features) - 1 < needed):
-            target = features.pop()
-        values = features[0] if len(features) == 1 else tuple(features)
-    if isinstance(values, Mapping):
-        return (), dict(values), target
-    if isinstance(values, list | tuple):
-        return tuple(values), {}, target
-    return (values,), {}, target
 
 
 def loss_of(criterion: Any, output: Any, target: Any) -> Any:
@@ -54,7 +24,12 @@ def loss_of(criterion: Any, output: Any, target: Any) -> Any:
     elif target is None:
         loss = _without_target(criterion, output)
     else:
-        loss = criterion(output, target)
+        check_shapes(criterion, output, target)
+        try:
+            loss = criterion(output, target)
+        except (IndexError, RuntimeError) as error:
+            _torch_labels.mark(error, criterion, output, target)
+            raise
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         what = type(loss).__name__
         if isinstance(loss, torch.Tensor):
@@ -99,6 +74,10 @@ def plain(output: Any) -> Any:
 
 def check_rows(output: Any, rows: int) -> None:
     for leaf in trees.leaves(output):
+        if trees.is_one(leaf):
+            raise TypeError(
+                f"the model's output holds a {type(leaf).__name__}: let it return tensors, a row for each"
+            )
         # The output for a single row may have lost its first axis.
         found = rows if not isinstance(leaf, torch.Tensor) else len(leaf) if leaf.dim() else 1
         if found != rows:
@@ -127,6 +106,7 @@ def clip(parameters: Iterable[Any], clipping: Clipping) -> None:
 
 def note(error: Exception, lane: int, rows: int, part: Batch, when: str = "") -> None:
     """Say where it was, without changing what it is."""
+    _torch_labels.name(error, part)
     shapes = ", ".join(
         f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
         for leaf in trees.leaves(part.values)

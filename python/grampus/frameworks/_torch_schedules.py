@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grampus import _native
+from grampus._direction import Directions, better_way
 from grampus._figures import without_validation
 from grampus._training import creator
+from grampus.metrics import directions
 from grampus.optim import Schedule
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ _INTERVALS = {"step": "batch", "epoch": "epoch"}
 class TorchSchedule:
     """A scheduler of torch's kind, with the moments at which it moves."""
 
-    def __init__(self, scheduler: Any, each: str, monitor: str | None) -> None:
+    def __init__(self, scheduler: Any, each: str, monitor: str | None, metrics: Directions) -> None:
         """It moves each "batch" or each "epoch", by what is monitored where it looks at that."""
         self.scheduler = scheduler
         self._each = each
@@ -44,6 +46,20 @@ class TorchSchedule:
                 f"a {type(scheduler).__name__} looks at nothing: leave monitor={monitor!r} out, which is for "
                 "ReduceLROnPlateau"
             )
+        if self._looks and each == "epoch":
+            self._check_mode(scheduler.mode, metrics)
+
+    def _check_mode(self, mode: str, metrics: Directions) -> None:
+        """Torch's default is "min", whatever is monitored: the rate of a model that improves would be cut."""
+        name = self._monitor or "loss"
+        if better_way(name, metrics) in (None, mode):
+            return
+        more, less = ("less", "more") if mode == "max" else ("more", "less")
+        said = "" if self._monitor else ", which it looks at where no monitor is named"
+        raise ValueError(
+            f"ReduceLROnPlateau(mode={mode!r}) cuts the rate unless there is {less} of {name!r}{said}, of "
+            f"which {more} is better: pass mode={'min' if mode == 'max' else 'max'!r}, or another monitor"
+        )
 
     def step_ends(self) -> None:
         """A step is done."""
@@ -73,10 +89,10 @@ class TorchSchedule:
 class OwnSchedule:
     """A schedule of `gp.optim`, which counts steps and epochs by itself."""
 
-    def __init__(self, schedule: Schedule, optimizer: Any) -> None:
+    def __init__(self, schedule: Schedule, optimizer: Any, metrics: Directions) -> None:
         """Each group of parameters begins with its own rate."""
-        self._described = json.dumps(schedule.description())
-        self._rates = _native.Rates(self._described)
+        self._described = json.dumps(schedule.description()), dict(metrics)
+        self._rates = _native.Rates(*self._described)
         # What users see of it.
         self.scheduler = self
         self._optimizer = optimizer
@@ -115,7 +131,7 @@ class OwnSchedule:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self._steps, self._epochs, self._bases = state["steps"], state["epochs"], state["bases"]
-        self._rates = _native.Rates(self._described, state["plateau"])
+        self._rates = _native.Rates(*self._described, state["plateau"])
         self._set()
 
 
@@ -133,11 +149,15 @@ def make_schedulers(spec: Spec, optimizers: list[Any]) -> list[TorchSchedule | O
         given = optimizers[0] if len(optimizers) == 1 else list(optimizers)
         scheduler = creator.call(scheduler, "scheduler creator", "f(optimizer, config)", given, spec.config)
     found = list(scheduler) if isinstance(scheduler, list | tuple) else [scheduler]
-    return scheduled(found, optimizers, spec.scheduler_step_freq, told)
+    return scheduled(found, optimizers, spec.scheduler_step_freq, directions(spec.metrics), told)
 
 
 def scheduled(
-    found: Iterable[Any], optimizers: list[Any], each: str, told: dict[str, Any] | None = None
+    found: Iterable[Any],
+    optimizers: list[Any],
+    each: str,
+    metrics: Directions,
+    told: dict[str, Any] | None = None,
 ) -> list[TorchSchedule | OwnSchedule]:
     """Schedulers of these optimizers, or dicts with one, each with the moments at which it moves."""
     schedules: list[TorchSchedule | OwnSchedule] = []
@@ -151,7 +171,7 @@ def scheduled(
                     f"monitor: leave {', '.join(more)} out"
                 )
             made: Any = scheduler() if inspect.isclass(scheduler) else scheduler
-            schedules += [OwnSchedule(made, optimizer) for optimizer in optimizers]
+            schedules += [OwnSchedule(made, optimizer, metrics) for optimizer in optimizers]
             continue
         if not hasattr(scheduler, "step"):
             raise TypeError(
@@ -161,7 +181,7 @@ def scheduled(
         if hasattr(scheduler, "optimizer") and all(scheduler.optimizer is not own for own in optimizers):
             raise ValueError("the scheduler was built for another optimizer: build it from this one")
         when = _INTERVALS[more["interval"]] if "interval" in more else each
-        schedules.append(TorchSchedule(scheduler, when, more.get("monitor")))
+        schedules.append(TorchSchedule(scheduler, when, more.get("monitor"), metrics))
     return schedules
 
 

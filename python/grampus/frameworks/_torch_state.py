@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grampus import _report
 from grampus._training import trees
 from grampus._training.saved import Packed
 from grampus.frameworks._torch_memory import packed, unpacked
@@ -28,7 +29,7 @@ def take(model: Any) -> dict[str, Any]:
 
 def described(model: Any, states: list[dict[str, Any]]) -> dict[str, Any]:
     """All but weights and buffers, with these states of the optimizers."""
-    apart: dict[str, Tensor] = {}
+    apart = _Apart()
     optimizers = [
         _optimizer_state(each, f"optimizer{number}." if number else "", apart)
         for number, each in enumerate(states)
@@ -40,6 +41,8 @@ def described(model: Any, states: list[dict[str, Any]]) -> dict[str, Any]:
     plain: dict[str, Any] = {"optimizer": optimizers[0], "scheduler": schedulers[0] if schedulers else {}}
     plain |= {"other_optimizers": optimizers[1:], "other_schedulers": schedulers[1:]}
     plain["besides"] = _without_tensors(model.besides(), "besides", apart)
+    if model.lanes.group.rank == 0:
+        _tell_left(model, apart.left)
     return {
         "optimizer": {name: packed(value) for name, value in apart.items()},
         "plain": plain,
@@ -56,7 +59,7 @@ def uncompiled(module: Any) -> Any:
     return getattr(module, "_orig_mod", module)
 
 
-def _optimizer_state(whole: dict[str, Any], prefix: str, apart: dict[str, Tensor]) -> dict[str, Any]:
+def _optimizer_state(whole: dict[str, Any], prefix: str, apart: _Apart) -> dict[str, Any]:
     return {
         "groups": _without_tensors(whole["param_groups"], f"{prefix}groups", apart),
         "state": {
@@ -66,7 +69,7 @@ def _optimizer_state(whole: dict[str, Any], prefix: str, apart: dict[str, Tensor
     }
 
 
-def _scheduler_state(scheduler: Any, name: str, apart: dict[str, Tensor]) -> dict[str, Any]:
+def _scheduler_state(scheduler: Any, name: str, apart: _Apart) -> dict[str, Any]:
     values = {k: v for k, v in scheduler.state_dict().items() if k != "optimizer" and not callable(v)}
     found: dict[str, Any] = _without_tensors(values, name, apart)
     return found
@@ -181,25 +184,47 @@ _HERE = "tensor"
 _PAIRS = "pairs"
 
 
-def _without_tensors(value: Any, name: str, apart: dict[str, Tensor]) -> Any:
+class _Apart(dict[str, Tensor]):
+    """Tensors that are put aside, and what can be neither put aside nor written as a plain value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[str] = []
+
+
+def _tell_left(model: Any, left: list[str]) -> None:
+    """Warn of state that is left out, once: a run is not thrown away for it."""
+    for text in left:
+        if text not in model.left_out:
+            model.left_out.add(text)
+            _report.note(
+                f"{text}, which cannot be saved without code, and is left out: keep numbers, texts and "
+                "tensors in the state of optimizers, schedulers and operators"
+            )
+
+
+_LEFT = object()
+
+
+def _without_tensors(value: Any, name: str, apart: _Apart) -> Any:
     """Plain values, with tensors put aside under a name."""
     if isinstance(value, torch.Tensor):
         apart[name] = value
         return {_HERE: name}
     if isinstance(value, dict):
         plain = {key: _without_tensors(each, f"{name}.{key}", apart) for key, each in value.items()}
+        plain = {key: each for key, each in plain.items() if each is not _LEFT}
         # JSON has texts for keys, and the milestones of a scheduler are numbers.
         return plain if all(isinstance(key, str) for key in plain) else {_PAIRS: [*map(list, plain.items())]}
     if isinstance(value, list | tuple | set):
-        return [_without_tensors(each, f"{name}.{place}", apart) for place, each in enumerate(value)]
+        parts = [_without_tensors(each, f"{name}.{place}", apart) for place, each in enumerate(value)]
+        return [None if part is _LEFT else part for part in parts]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if hasattr(value, "item"):
         return value.item()
-    raise TypeError(
-        f"{name.removeprefix('besides.')} is a {type(value).__name__}, which cannot be saved without code: "
-        "keep numbers, texts and tensors in the state of optimizers, schedulers and operators"
-    )
+    apart.left.append(f"{name.removeprefix('besides.')} is a {type(value).__name__}")
+    return _LEFT
 
 
 def _with_tensors(value: Any, apart: dict[str, Tensor]) -> Any:
@@ -216,7 +241,7 @@ def _with_tensors(value: Any, apart: dict[str, Tensor]) -> Any:
 
 def joined(outputs: list[Any], given: Any) -> Any:
     """Outputs of parts as one, in the kind of array that the input was."""
-    if hasattr(given, "columns"):
+    if trees.is_frame(given):
         return feeding.extended(given, "frame", predictions(outputs))
     whole = _whole(outputs)
     kinds = {type(leaf).__module__.partition(".")[0] for leaf in trees.leaves(given)}

@@ -31,7 +31,9 @@ digest = plain.digest
 save_weights = plain.save_weights
 save_as = plain.save_as
 weights_of = plain.weights_of
+weights_from = plain.weights_from
 made = plain.made
+platform = plain.platform
 
 
 class _Trainer:
@@ -74,7 +76,7 @@ class Model(plain.Model):
         creator.seed_all(creator.make_seed(seed, 1))
         optimizer, schedulers = configured(module.configure_optimizers())
         self.trainer.optimizers = [optimizer]
-        scheduled = _torch_schedules.scheduled(map(_attentive, schedulers), [optimizer], "epoch")
+        scheduled = _torch_schedules.scheduled(map(_attentive, schedulers), [optimizer], "epoch", {})
         module.optimizers = lambda *_, **__: optimizer
         found = [each.scheduler for each in scheduled]
         module.lr_schedulers = lambda: found[0] if len(found) == 1 else found or None
@@ -167,6 +169,16 @@ class Model(plain.Model):
         """Sum over all lanes, and apply the step."""
         self._batch += 1
         return super().commit()
+
+    def skip(self) -> None:
+        """Count the batch, and change nothing."""
+        self._batch += 1
+        super().skip()
+
+    def _try(self, lane: int, values: Any, rows: int) -> None:
+        """What is logged in a trial is not heard."""
+        super()._try(lane, values, rows)
+        self._reduced = {}
 
     def hurry(self) -> None:
         """What steps log is asked for with each."""

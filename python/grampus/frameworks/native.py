@@ -17,10 +17,11 @@ from grampus._training.kept import NothingKept
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means
 from grampus._training.metering import Tally
-from grampus._training.model import LoopModel
+from grampus._training.model import LoopModel, Reduction
 from grampus._training.repeated import Repeated
 from grampus._training.saved import Packed, tensors, weights_in
 from grampus.frameworks import _native_data
+from grampus.metrics import directions
 from grampus.nn.graph import MODEL, Described
 from grampus.shards import batches, feeding
 
@@ -107,8 +108,7 @@ class Model(LoopModel):
         """Make it from what the user passed, alike on every worker; `state` is what was trained before."""
         super().__init__()
         self.spec = spec
-        # What is evaluated is weighed as what is trained.
-        spec.loss_weight = _weigh(spec)
+        self.reduction = Reduction(_weigh(spec))
         self.lanes = lanes
         self.module = Network(spec, creator.make_seed(lanes.seed, 0), lanes.threads, training)
         self.optimizer = _made(spec.optimizer) if training else None
@@ -116,7 +116,8 @@ class Model(LoopModel):
         if training and spec.scheduler is not None:
             plain = (state or {}).get("plain") or {}
             seen = None if plain.get("plateau") is None else json.dumps(plain["plateau"])
-            self._rates = _native.Rates(json.dumps(_made(spec.scheduler).description()), seen)
+            described = json.dumps(_made(spec.scheduler).description())
+            self._rates = _native.Rates(described, directions(spec.metrics), seen)
         # Whether what the optimizer remembers is divided among workers.
         self.sharded = training and lanes.group.size > 1 and spec.config.get("sharded", False)
         # Of such a step: its loss where it was applied here, and whether its sum is there and it was not.
@@ -174,6 +175,8 @@ class Model(LoopModel):
             self._note(error, lane, rows, part, f" at step {self.step + 1} of the run")
             raise
         self.rows += rows
+        # The mean over rows that count for nothing is not a number.
+        loss = loss if share else 0.0
         value = loss * share
         self.repeated.add(lane, loss)
         self.own.add({"loss": loss}, rows)
@@ -381,7 +384,7 @@ def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Network:
 
 def joined(outputs: list[Any], given: Any) -> Any:
     """Outputs of parts as one array; a frame gets them as columns."""
-    if hasattr(given, "columns"):
+    if trees.is_frame(given):
         return feeding.extended(given, "frame", predictions(outputs))
     return _whole(outputs)
 
@@ -431,12 +434,17 @@ def weights_of(path: str, make: Callable[[], Network]) -> dict[str, Any]:  # noq
     return {"model": weights_in(path)}
 
 
+def weights_from(weights: Mapping[str, Any], make: Callable[[], Network]) -> dict[str, Any]:  # noqa: ARG001
+    """Weights by name, as `state_dict` of a model returns them."""
+    return {"model": {name: _flat(_native_data.array(value)) for name, value in weights.items()}}
+
+
 def feed(
     data: Data,
     lanes: Lanes,
     spec: Spec,
     training: bool,
-    model: Model | None = None,  # noqa: ARG001
+    model: Model | None = None,  # noqa: ARG001 - that of other frameworks knows how lanes are weighed
 ) -> TableFeed | StreamFeed:
     """What reads the user's data."""
     value = data.value
@@ -452,7 +460,7 @@ def feed(
     if isinstance(value, batches.Loadable):
         table = _native_data.LoadedTable(value, lanes.seed, lanes.threads, training)
         return TableFeed(table, lanes, size, weigh)
-    if isinstance(value, Mapping) or hasattr(value, "columns"):
+    if isinstance(value, Mapping) or trees.is_frame(value):
         value = _selected(value, data)
     elif not (
         type(value).__module__.partition(".")[0] in ("numpy", "torch") or isinstance(value, list | tuple)
@@ -482,7 +490,7 @@ def _weigh(spec: Spec) -> Any:
 def _selected(value: Any, data: Data) -> Any:
     """The columns that were asked for."""
     if data.feature_cols is None:
-        if hasattr(value, "columns"):
+        if trees.is_frame(value):
             raise ValueError("a data frame needs feature_cols, and for training label_cols")
         return dict(value)
     chosen = {"x": _columns(value, data.feature_cols, "feature_cols")}
@@ -492,4 +500,7 @@ def _selected(value: Any, data: Data) -> Any:
 
 
 def _columns(value: Any, names: Any, what: str) -> Any:
-    return trees.columns(value, names, what, lambda _, values: _native_data.array(values))
+    def made(_: str, values: Any) -> Any:
+        return _native_data.array(values)
+
+    return trees.columns(value, names, what, made, _native_data.beside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pickle
 import random
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
-from grampus import _native
+from grampus import _native, _report
 from grampus._training import creator, trees
 from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
@@ -27,6 +29,7 @@ from grampus.frameworks import (
     _torch_formats,
     _torch_making,
     _torch_outputs,
+    _torch_reduction,
     _torch_schedules,
     _torch_state,
 )
@@ -40,6 +43,7 @@ from grampus.frameworks._torch_gradients import (
     mark_sparse,
 )
 from grampus.frameworks._torch_horovod import HorovodGradients
+from grampus.frameworks._torch_inputs import Inputs, split
 from grampus.frameworks._torch_memory import keep_freed_memory, packed, unpacked
 
 if TYPE_CHECKING:
@@ -80,9 +84,10 @@ class Model(LoopModel):
         # As users know them.
         self.schedulers = [each.scheduler for each in self.schedules]
         self.optimizer = self.optimizers[0] if self.optimizers else None
-        self._needed = _torch_making.needed(self.module)
+        self._inputs = Inputs.of(self.module)
+        self.reduction = _torch_reduction.reduction_of(self.loss, spec.loss_weight, self._target)
         precision = self.spec.precision
-        self.precision = None if precision is None else Precision(precision, self.device)
+        self.precision = None if precision is None else Precision(precision, self.device, self.optimizers)
         self._prepare()
         if state is not None:
             _torch_state.load(self, state)
@@ -105,10 +110,14 @@ class Model(LoopModel):
         # What metrics have yet to count: they count a step when it is done.
         self._unmetered: list[tuple[int, Any, Any]] = []
         self._torn = False
+        # State that cannot be saved, of which the user has been told.
+        self.left_out: set[str] = set()
         # Whether a worker wants to stop after the step that was done last.
         self.stops = False
         self._frozen: list[tuple[str, Any]] = []
         self._generator = torch.default_generator
+        # Whether the loss may be no mean over rows, which then differs from lane to lane.
+        self._untried = training and not lanes.alone and not self.trained_by.known
         # Losses that a GPU is still computing, where nobody asks for each.
         self._late: Late | None = None
 
@@ -192,6 +201,8 @@ class Model(LoopModel):
         if part is None:
             gradients.skip(lane)
             return
+        if self._untried and self.loss is None:
+            self._try(lane, self._here(part.values), rows)
         self._seed(seed)
         self._buffers.begin(lane)  # type: ignore[union-attr]
         gradients.begin(lane)
@@ -216,11 +227,41 @@ class Model(LoopModel):
             gradients.end(0.0, 0.0, wants_to_stop())
             return
         value = loss.item() if share else 0.0
+        if self._untried:
+            self._try_loss(lane, rows, (output, target), value / share)
         self.repeated.add(lane, value / share if share else value)
         self._heard(lane, value / share if share else value, part.rows, rows)
         gradients.end(value, self._buffers.end(lane), wants_to_stop())  # type: ignore[union-attr]
         if judged is not None:
             self._unmetered.append((lane, *judged))
+
+    def _try(self, lane: int, values: Any, rows: int) -> None:
+        """Look whether the loss that the model makes itself is a mean over rows."""
+        with self._buffers.kept(), _torch_reduction.undisturbed(self.module):  # type: ignore[union-attr]
+            self._tried(lane, rows, lambda part: self._forward(part)[0], values)
+
+    def _try_loss(self, lane: int, rows: int, seen: tuple[Any, Any], whole: float) -> None:
+        """Look whether the loss of an output and a target is a mean over rows."""
+        with torch.no_grad(), self._casting():
+            # A copy, since it may count its calls.
+            self._tried(
+                lane, rows, lambda part: _torch_outputs.loss_of(copy.deepcopy(self.loss), *part), seen, whole
+            )
+
+    def _tried(self, lane: int, rows: int, loss_of: Any, values: Any, whole: float | None = None) -> None:
+        self._untried = False
+        if self.step:
+            return
+        trial = _torch_reduction.Trial(rows, self.precision is not None)
+        # All workers try it, since a loss may ask the others; one of them tells.
+        found = trial.differs(loss_of, values, whole)
+        if found is not None and lane == 0:
+            _report.note(
+                f"the loss is no mean over rows: {found}. Each of {self.lanes.total} lanes takes that of its "
+                "own rows, so the run differs from that of one process: pass loss_weight= where the loss "
+                "divides by something else, take a mean where it is a sum, use lanes=1 where it compares "
+                "rows with each other; see 'Losses that are no mean over rows' in the guide to the Estimator"
+            )
 
     def _heard(self, lane: int, loss: float, which: Any, rows: int) -> None:
         """The loss of a lane is known."""
@@ -355,10 +396,13 @@ class Model(LoopModel):
         self._seed(_native.lane_seed("model", self.lanes.seed, 0, int(part.rows[0]), lane))
 
     def _forward(self, values: Any) -> tuple[Tensor, Any, Any]:
-        positional, named, target = _torch_outputs.split(self._here(values), self.loss is not None)
+        positional, named, target = split(self._here(values), self.loss is not None, self._inputs)
         with self._casting():
             output = self.module(*positional, **named)
             return _torch_outputs.loss_of(self.loss, output, target), output, target
+
+    def _target(self, values: Any) -> Any:
+        return split(values, self.loss is not None, self._inputs)[2]
 
     def _casting(self) -> AbstractContextManager[Any]:
         return _PLAINLY if self.precision is None else self.precision.autocast()
@@ -378,7 +422,11 @@ class Model(LoopModel):
         return values if self.device.type == "cpu" else trees.mapped(self._moved, values)
 
     def _moved(self, leaf: Any) -> Any:
-        return leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+        return (
+            leaf.to(self.device, non_blocking=True)
+            if isinstance(leaf, torch.Tensor | PackedSequence)
+            else leaf
+        )
 
     # Evaluation and prediction
 
@@ -421,7 +469,7 @@ class Model(LoopModel):
         return trees.mapped(packed, output)
 
     def _answer(self, values: Any) -> Any:
-        positional, named, _ = _torch_outputs.split(values, self.loss is not None, True, self._needed)
+        positional, named, _ = split(values, self.loss is not None, self._inputs, predicting=True)
         with self._casting():
             return self.module(*positional, **named)
 
@@ -435,6 +483,7 @@ digest = _torch_state.digest
 save_weights = _torch_formats.save_weights
 save_as = _torch_formats.save_as
 weights_of = _torch_formats.weights_of
+weights_from = _torch_formats.weights_from
 
 
 def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool) -> Model:
@@ -447,6 +496,17 @@ def model(spec: Spec, lanes: Lanes, state: dict[str, Any] | None, training: bool
     if any(map(_torch_making.needs_closure, found.optimizers)):
         found.close()
         return Operated(spec, lanes, state, training)
+    return found
+
+
+def platform() -> dict[str, str]:
+    """What the bits of torch depend on besides the processor: versions, and the kernels it chose."""
+    kernels = torch.backends.cpu.get_cpu_capability()
+    found = {"torch": torch.__version__, "torch kernels": kernels}
+    for line in torch.__config__.show().splitlines():
+        for name, mark in (("mkl", "Math Kernel Library"), ("onednn", "MKL-DNN")):
+            if mark in line:
+                found[name] = line.strip(" -")
     return found
 
 

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from grampus import _native
-from grampus.frameworks._torch_memory import CODES, Loan, buffer, cut
+from grampus.frameworks._torch_memory import CODES, Loan, buffer, cut, is_plain
 from grampus.frameworks._torch_work import Completion, Done, Pending
 
 __all__ = ["NAME", "ProcessGroup", "register"]
@@ -103,7 +103,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
         """Make every process's tensor the sum of all."""
         tensor = tensors[0]
-        if len(tensors) == 1 and tensor.is_cpu and tensor.is_contiguous():
+        if len(tensors) == 1 and is_plain(tensor):
             # The way of DDP: as little as can be.
             code = CODES.get(tensor.dtype)
             if code is not None:

@@ -13,6 +13,7 @@ Names and settings are PyTorch's, and so are the names of parameters: weights go
 never name the axis of the rows.
 """
 
+from grampus._arguments import suggest
 from grampus.nn.graph import (
     Described,
     Model,
@@ -124,3 +125,6 @@ __all__ = [
     "Tanh",
     "TransformerEncoderLayer",
 ]
+
+
+suggest(globals())

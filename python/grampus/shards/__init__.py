@@ -7,6 +7,7 @@
 >>> gp.stop()
 """
 
+from grampus._arguments import suggest
 from grampus.shards.collection import Shards
 from grampus.shards.readers import read_csv, read_images, read_json, read_npz, read_parquet
 from grampus.shards.scalers import MinMaxScaler, StandardScaler, StringIndexer
@@ -26,3 +27,6 @@ __all__ = [
     "read_parquet",
     "set_memory_limit",
 ]
+
+
+suggest(globals())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     # A name, or what is done with a column.
     Column = str | columns.ColumnStep
-    # One, or several; those in a list of their own stand side by side in one array.
+    # One, or several; those in a list of their own stand side by side in one matrix, also a single one.
     Columns = Column | Sequence["Column | Sequence[Column]"]
 
 # Batches that are made ready at most: more hide no wait that these do not.
@@ -60,10 +60,12 @@ class Wanted:
 def wanted(
     feature_cols: Columns | None, label_cols: Columns | None, images: Sequence[ImageStep] | None = None
 ) -> Wanted:
-    """Arrays of columns: one for a name or a step, one for several of these in a list of their own.
+    """Arrays of columns: `(n,)` for a name, a matrix `(n, k)` for columns in a list of their own.
 
     >>> wanted(["a", ["b", columns.OneHot("c", 10)]], "y").tree
     {'x': (0, 1), 'y': 2}
+    >>> wanted("a", [["y"]]).outputs
+    '[{"columns": ["a"]}, {"columns": ["y"], "matrix": true}]'
     """
     if feature_cols is None:
         raise DataError("tables need feature_cols, and for training label_cols: name the columns")
@@ -72,7 +74,7 @@ def wanted(
     def add(chosen: Columns) -> Any:
         named = listed(chosen)
         first = len(outputs)
-        outputs.extend(_output(listed(one)) for one in named)
+        outputs.extend(_output(listed(one), matrix=not is_one(one)) for one in named)
         return first if len(named) == 1 else tuple(range(first, len(outputs)))
 
     tree = {"x": add(feature_cols)}
@@ -85,10 +87,11 @@ def wanted(
     return Wanted(json.dumps(outputs), tree, any("images" in output for output in outputs))
 
 
-def _output(side_by_side: list[Any]) -> dict[str, Any]:
+def _output(side_by_side: list[Any], matrix: bool) -> dict[str, Any]:
     """One array."""
     if not any(isinstance(column, columns.Image) for column in side_by_side):
-        return {"columns": [_described(column) for column in side_by_side]}
+        output: dict[str, Any] = {"columns": [_described(column) for column in side_by_side]}
+        return {**output, "matrix": True} if matrix else output
     if len(side_by_side) > 1:
         raise DataError("an image stands alone: take it out of the list of columns that stand side by side")
     return {"columns": [side_by_side[0].column], **side_by_side[0]._step()}

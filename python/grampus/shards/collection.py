@@ -6,6 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grampus import _native
+from grampus._traceback import public_methods
 from grampus.cluster import whole
 from grampus.errors import DataError
 from grampus.shards import feeding, folder, groups, keys, rows, sources, steps, tables, tasks
@@ -33,6 +34,7 @@ class Source(NamedTuple):
     steps: tuple[ImageStep, ...] = ()
 
 
+@public_methods
 class Shards:
     """A collection cut into shards: tables, frames, trees of arrays, lists, or any objects.
 
@@ -135,7 +137,7 @@ class Shards:
         """Shards of a table that is read, in the driver, when they are asked for."""
 
         def make() -> list[Part]:
-            return store_at_once(sources.cut(sources.arrow(read()), num_shards))
+            return store_at_once(sources.cut_table(sources.arrow(read()), num_shards))
 
         return cls(None, make, count=num_shards)
 
@@ -294,8 +296,8 @@ class Shards:
 
     def __iter__(self) -> Iterator[Any]:
         """One shard after the other."""
-        for part in self._computed():
-            yield part.load()
+        parts = self._computed()
+        return (part.load() for part in parts)
 
     def collect(self) -> list[Any]:
         """All shards as a list."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grampus._warning import warn
@@ -88,8 +87,8 @@ def shards_of(value: Any, *columns: Columns | None) -> Shards | None:
         return value
     if is_path(value):
         first = os.fspath(value[0] if isinstance(value, list) else value)
-        ends = {".csv": readers.read_csv, ".json": readers.read_json, ".jsonl": readers.read_json}
-        return ends.get(Path(first).suffix.lower(), readers.read_parquet)(value)
+        read = {".csv": readers.read_csv, ".json": readers.read_json, ".jsonl": readers.read_json}
+        return read.get(rows.text_suffix(first), readers.read_parquet)(value)
     if type(value).__module__.split(".")[0] == "pandas":
         return Shards.from_pandas(value, 1) if any(map(_is_made, columns)) else None
     return Shards.from_arrow(value, 1) if hasattr(value, "__arrow_c_stream__") else None
@@ -152,6 +151,6 @@ def extended(value: Any, kind: str, columns: dict[str, Any]) -> Any:
 
         table = rows.as_arrow(value)
         for name, one in columns.items():
-            table = table.append_column(name, pyarrow.array(one if one.ndim == 1 else list(one)))
+            table = rows.with_column(table, name, pyarrow.array(one if one.ndim == 1 else list(one)))
         return rows.from_arrow(table, kind)
     return {**value, **columns} if isinstance(value, dict) else (value, *columns.values())

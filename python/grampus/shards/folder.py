@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grampus._files import naming
 from grampus.errors import DataError
 from grampus.shards import rows, sources
 
@@ -30,7 +31,8 @@ def written(path: str | os.PathLike[str]) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        yield folder
+        with naming(target):
+            yield folder
         # mkdtemp keeps others out; a folder that was asked for is like any other.
         folder.chmod(0o777 & ~_umask())
         folder.rename(target)

@@ -103,6 +103,10 @@ def _aggregated(column: Any, name: str, function: str, codes: Any, groups: int) 
         return FUNCTIONS[function](there)
     except pyarrow.ArrowNotImplementedError:
         raise DataError(_refused(function, name, column)) from None
+    except OverflowError as error:
+        raise DataError(
+            f'the {function} of column "{name}" {error}: turn the column into floats first (transform_shard)'
+        ) from None
 
 
 def _refused(function: str, name: str, column: Any) -> str:
@@ -121,13 +125,36 @@ def _kernel(function: str) -> Callable[[_Column], Any]:
         values = column.values
         if name in ("max", "min"):
             values = keys.values_of(values)
+        exact = _sum_type(values) if name == "sum" else None
+        if exact is not None:
+            values = values.cast(pyarrow.decimal128(20, 0))
         table = pyarrow.table({"group": column.codes, "value": values})
         how = getattr(pyarrow.compute, _OPTIONS[name])(**options)
         # One thread: sums then add in the order of the rows, so equal input gives equal bits.
         found = table.group_by("group", use_threads=False).aggregate([("value", name, how)])
-        return _spread(found["group"].to_numpy(), found[f"value_{name}"], column.groups)
+        figures = found[f"value_{name}"]
+        if exact is not None:
+            try:
+                figures = figures.cast(exact)
+            except pyarrow.ArrowInvalid:
+                raise OverflowError(f"does not fit into {exact}") from None
+        return _spread(found["group"].to_numpy(), figures, column.groups)
 
     return work_out
+
+
+def _sum_type(values: Any) -> Any:
+    """The type of a sum of integers that may leave it, which the kernel would not notice; else nothing."""
+    import pyarrow
+    import pyarrow.compute
+
+    if not pyarrow.types.is_integer(values.type) or not len(values):
+        return None
+    signed = pyarrow.types.is_signed_integer(values.type)
+    ends = pyarrow.compute.min_max(values).as_py().values()
+    if max(abs(end) for end in ends) * len(values) < 2 ** (63 if signed else 64):
+        return None
+    return pyarrow.int64() if signed else pyarrow.uint64()
 
 
 def _spread(groups: Any, values: Any, total: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from grampus import _native
 from grampus.errors import DataError
-from grampus.shards import keys
+from grampus.shards import keys, rows
 
 # Names of images that an error gives.
 _NAMED = 3
@@ -60,7 +60,7 @@ def _read(path: str, image_col: str | None, label_col: str | None) -> tuple[str,
     """The two columns that count, and the table that has them."""
     import pyarrow
 
-    end = posixpath.splitext(path)[1].lower()
+    end = rows.text_suffix(path)
     if end in (".parquet", ".pq"):
         table = _native.read_parquet([path])
     elif end in (".json", ".jsonl", ".ndjson"):

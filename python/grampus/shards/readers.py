@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from grampus import _native
+from grampus._traceback import public
 from grampus.errors import DataError
 from grampus.shards import labels, sources
 from grampus.shards.collection import Shards, Source
@@ -23,6 +24,7 @@ _PARQUET = ["parquet", "pq"]
 _IMAGES = ["jpg", "jpeg", "png", "webp"]
 
 
+@public
 def read_csv(
     path: Paths,
     *,
@@ -36,14 +38,19 @@ def read_csv(
     escapechar: str | None = None,
     comment: str | None = None,
     nrows: int | None = None,
-    na_values: str | Sequence[str] | None = None,
+    na_values: str | float | Sequence[str | float] | None = None,
+    keep_default_na: bool = True,
     num_shards: int | None = None,
 ) -> Shards:
     """Read CSV files; the options are those of pandas. Types are those that all values of a column fit.
 
+    Integers above int64 are uint64; those that need more than 64 bits are an error that names the line.
+
     Args:
         path: a file, a folder, a pattern such as `data/*.csv`, an `s3://` or `http(s)://` address, or a list.
-        sep, header, names, usecols, dtype, quotechar, escapechar, comment, nrows, na_values: as in pandas.
+            Files that end in `.gz` or `.zst` are decompressed.
+        sep, header, names, usecols, dtype, quotechar, escapechar, comment, nrows, na_values, keep_default_na:
+            as in pandas.
         index_col: makes the shards pandas frames with this column as their index.
         num_shards: by default one for each worker.
     """
@@ -52,7 +59,8 @@ def read_csv(
         "sep": sep,
         "header": header,
         "quotechar": quotechar,
-        "na_values": [na_values] if isinstance(na_values, str) else list(na_values or ()),
+        "na_values": _missing(na_values),
+        "keep_default_na": bool(keep_default_na),
     }
     options |= {"escapechar": escapechar, "comment": comment, "nrows": nrows}
     options |= {"names": None if names is None else list(names), "dtype": _types(dtype)}
@@ -74,6 +82,18 @@ def _indexed(table: Any, column: str | int) -> Any:
     return frame.set_index(frame.columns[column] if isinstance(column, int) else column)
 
 
+def _missing(values: Any) -> list[str]:
+    """What stands for no value, as texts."""
+    if isinstance(values, Mapping):
+        raise DataError(
+            "na_values of single columns are not supported: give values that hold for all columns"
+        )
+    if values is None:
+        return []
+    single = isinstance(values, str) or not isinstance(values, Iterable)
+    return [str(value) for value in ([values] if single else values)]
+
+
 def _types(dtype: Any) -> Any:
     import numpy
 
@@ -81,15 +101,23 @@ def _types(dtype: Any) -> Any:
         return None
     if isinstance(dtype, Mapping):
         return {str(name): _types(one) for name, one in dtype.items()}
-    return "str" if dtype in (str, object, "object", "string") else numpy.dtype(dtype).name
+    if dtype in (str, object, "object", "string"):
+        return "str"
+    try:
+        return numpy.dtype(dtype).name
+    except TypeError:
+        # A type of pandas: the core knows Int64 and such, and says of others what it takes.
+        return str(getattr(dtype, "name", dtype))
 
 
+@public
 def read_json(path: Paths, *, num_shards: int | None = None) -> Shards:
     """Read files of JSON lines: an object in each line, whose keys are the columns."""
     paths = _paths(path)
     return Shards._from_table_reader(lambda: _native.read_json(paths), num_shards)
 
 
+@public
 def read_parquet(
     path: Paths, columns: Sequence[str] | None = None, *, num_shards: int | None = None
 ) -> Shards:
@@ -104,6 +132,7 @@ def read_parquet(
     return shards
 
 
+@public
 def read_images(
     path: Paths,
     *,
@@ -174,6 +203,7 @@ def _paths(path: Paths) -> list[str]:
     return listed
 
 
+@public
 def read_npz(path: Paths) -> Shards:
     """Read files of numpy arrays, each a shard: a dict of its arrays.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import posixpath
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,23 @@ def _frame_as_arrow(frame: Any) -> Any:
     except pyarrow.ArrowException as error:
         why = " ".join(str(part) for part in error.args)
         raise DataError(f"a frame holds values of different types where one is needed: {why}") from None
+
+
+def with_column(table: Any, name: str, column: Any) -> Any:
+    """An Arrow table with a column, in the place of that of the same name where there is one."""
+    if name in table.column_names:
+        return table.set_column(table.column_names.index(name), name, column)
+    return table.append_column(name, column)
+
+
+def text_suffix(path: str) -> str:
+    """The end of the name of a file that says what it holds, not how that is compressed.
+
+    >>> text_suffix("in/a.CSV.gz")
+    '.csv'
+    """
+    name, end = posixpath.splitext(path.lower())
+    return posixpath.splitext(name)[1] if end in (".gz", ".zst") else end
 
 
 def from_arrow(table: Any, kind: str) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from grampus._traceback import public_methods
 from grampus.errors import DataError
 from grampus.shards import keys, rows
 from grampus.shards.shared_value import SharedValue
@@ -26,6 +27,7 @@ class _Figures(NamedTuple):
     base: float = 0.0
 
 
+@public_methods
 class _Scaler:
     """Scales columns: `(value - start) / span * size + base`, four figures that are learnt for each."""
 
@@ -128,7 +130,7 @@ def _numbers(column: Any, name: str) -> Any:
 
     if not (pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)):
         raise DataError(f'column "{name}" holds {column.type}: only numbers can be scaled')
-    return column.cast(pyarrow.float64())
+    return column.cast(pyarrow.float64(), safe=False)
 
 
 def _scaled(value: Any, inputs: list[str], outputs: list[str], figures: list[_Figures]) -> Any:
@@ -168,6 +170,7 @@ def _with_column(value: Any, name: str, column: Any) -> Any:
     return value.append_column(name, column) if place < 0 else value.set_column(place, name, column)
 
 
+@public_methods
 class StringIndex:
     """The numbers of texts: from 1 on; 0 stands for a text that is not known, and for null."""
 
@@ -195,6 +198,7 @@ class StringIndex:
         return self
 
 
+@public_methods
 class StringIndexer:
     """Turns texts into whole numbers: the most frequent becomes 1.
 

@@ -32,6 +32,13 @@ def cut(value: Any, num_shards: int | None) -> list[Any]:
     return rows.recut([value], kind, shards_for(rows.count(value, kind), num_shards))
 
 
+def cut_table(table: Any, num_shards: int | None) -> list[Any]:
+    """A table of files, cut evenly; one without rows, as of a header alone, keeps its columns."""
+    if table.num_rows:
+        return cut(table, num_shards)
+    return rows.recut([table], "table", 1 if num_shards is None else whole(num_shards, "num_shards"))
+
+
 def arrays(data: Any, num_shards: int | None) -> list[Any]:
     """A tree of arrays, all with as many rows, cut evenly."""
     import numpy

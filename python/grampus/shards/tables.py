@@ -194,7 +194,7 @@ def describe(values: Sequence[Any], columns: list[str] | None) -> Any:
                 raise DataError(f'describe needs numbers, column "{name}" holds {table[name].type}')
     found = {}
     for name in numeric if columns is None else columns:
-        column = table[name].cast(pyarrow.float64())
+        column = table[name].cast(pyarrow.float64(), safe=False)
         quartiles = kernels.quantile(column, q=[0.25, 0.5, 0.75]).to_pylist()
         figures = [kernels.mean(column), kernels.stddev(column, ddof=1), kernels.min(column)]
         found[name] = [

@@ -12,7 +12,7 @@ mod status;
 mod tests;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -153,6 +153,7 @@ pub struct Cluster {
     next_task: AtomicU64,
     job: JobId,
     join: Option<JoinString>,
+    logs: PathBuf,
     /// A forked child of the driver has a copy of this, and no thread behind it.
     pid: u32,
 }
@@ -168,9 +169,9 @@ pub struct Setup<'a> {
     /// For the workers.
     pub join: Option<&'a JoinString>,
     /// The job's private folder.
-    pub dir: &'a std::path::Path,
+    pub dir: &'a Path,
     /// Where logs go.
-    pub logs: &'a std::path::Path,
+    pub logs: &'a Path,
 }
 
 impl Cluster {
@@ -223,6 +224,7 @@ impl Cluster {
             next_task: AtomicU64::new(1),
             job,
             join,
+            logs,
             pid: std::process::id(),
         })
     }
@@ -230,6 +232,11 @@ impl Cluster {
     /// The job's id.
     pub fn job(&self) -> JobId {
         self.job
+    }
+
+    /// The folder of the log files, one per rank.
+    pub fn logs(&self) -> &Path {
+        &self.logs
     }
 
     /// What somebody needs who joins; nothing where nobody can.

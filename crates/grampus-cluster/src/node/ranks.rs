@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use grampus_core::{Clock, Exit, Failure, Outcome, SystemClock, TaskId, Time, WorkerId};
 
-use super::{NodeEnd, NodeEvent, NodePlan, RANKS_KEY};
+use super::{Job, NodeEnd, NodeEvent, NodePlan, RANKS_KEY};
 use crate::Payload;
 use crate::agent::{Agent, Assignment, Work};
 use crate::driver::{Line, Lines};
@@ -239,8 +239,11 @@ impl Ranks {
             LaunchEvent::Exited {
                 worker,
                 exit,
-                log_tail,
+                mut log_tail,
             } => {
+                if self.console_has_all() {
+                    log_tail.clear();
+                }
                 self.gone(worker, Some(Failure::Exited { exit, log_tail }));
             }
             LaunchEvent::Broken { why } | LaunchEvent::HostLost { why } => {
@@ -253,6 +256,11 @@ impl Ranks {
                 });
             }
         }
+    }
+
+    /// Whether the console that shows how the job ends has shown all output: another node's has not.
+    fn console_has_all(&self) -> bool {
+        matches!(self.plan.job, Job::Alone) && self.plan.shown == (true, true)
     }
 
     fn gone(&mut self, worker: WorkerId, failure: Option<Failure>) {

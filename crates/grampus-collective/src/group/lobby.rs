@@ -37,7 +37,8 @@ struct Inner {
     card: Card,
     /// Keeps the port free until other hosts are to be met.
     _port: Reservation,
-    acceptor: Mutex<Option<Arc<Acceptor>>>,
+    /// Once other hosts are met, and what protects the bytes of those that come.
+    acceptor: Mutex<Option<(Security, Arc<Acceptor>)>>,
 }
 
 /// Which group: its name, and how often it was formed before.
@@ -224,7 +225,13 @@ impl Lobby {
 
     fn acceptor(&self, security: Security) -> Result<Arc<Acceptor>, CollectiveError> {
         let mut acceptor = self.0.acceptor.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(acceptor) = &*acceptor {
+        if let Some((listens, acceptor)) = &*acceptor {
+            if *listens != security {
+                return Err(CollectiveError::Argument(format!(
+                    "a group with {security} between hosts was asked for, and this process has formed one with \
+                     {listens}: use one of them for all groups"
+                )));
+            }
             return Ok(Arc::clone(acceptor));
         }
         let started = Arc::new(Acceptor::start(Door {
@@ -234,7 +241,7 @@ impl Lobby {
             key: self.0.key.clone(),
             security,
         })?);
-        *acceptor = Some(Arc::clone(&started));
+        *acceptor = Some((security, Arc::clone(&started)));
         Ok(started)
     }
 }

@@ -99,7 +99,10 @@ impl Source<'_> {
         let kind = self.kind;
         let columns = &self.output.columns;
         if let [only] = columns.as_slice() {
-            let values = self.values(only, &self.rows.column(&only.name)?)?;
+            let mut values = self.values(only, &self.rows.column(&only.name)?)?;
+            if self.output.matrix && values.shape.is_empty() {
+                values.shape.push(1);
+            }
             let numbers = values.array.as_primitive::<T>().values();
             let mut room = Room::<T::Native>::of(numbers.len())?;
             room.numbers().copy_from_slice(numbers);

@@ -28,6 +28,9 @@ pub struct Output {
     /// kinds that which holds all of them.
     #[serde(default)]
     pub kind: Option<Kind>,
+    /// Whether rows of a single number are rows of a matrix with one column: the shape is `(rows, 1)` instead of `(rows,)`.
+    #[serde(default)]
+    pub matrix: bool,
     /// What is done with the images of the one column, which holds their files' bytes.
     #[serde(default)]
     pub images: Option<Arc<Pipeline>>,
@@ -39,6 +42,7 @@ impl Output {
         Self {
             columns: columns.into_iter().map(Into::into).collect(),
             kind,
+            matrix: false,
             images: None,
         }
     }

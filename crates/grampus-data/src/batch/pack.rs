@@ -125,13 +125,28 @@ fn images(
     }
     // Where no step ends in a size of its own, the first image tells it for all; one that tells none is found out later.
     let decoder = Decoder::new(Limits::default());
-    let first = files.iter().flatten().find_map(|file| decoder.size(file).ok());
-    let shape = pipeline
-        .output_shape(first)
-        .map_err(|error| DataError::WrongValue {
-            place: here,
+    let mut first = None;
+    let mut unread = None;
+    for (row, file) in files.iter().enumerate() {
+        match file.map(|file| decoder.size(file)) {
+            Some(Ok(size)) => {
+                first = Some(size);
+                break;
+            }
+            Some(Err(error)) => unread = unread.or(Some((row, error))),
+            None => {}
+        }
+    }
+    let shape = pipeline.output_shape(first).map_err(|error| {
+        let (place, error) = match unread {
+            Some((row, why)) if first.is_none() => (here.row(row as u64), why),
+            _ => (here, error),
+        };
+        DataError::WrongValue {
+            place,
             why: error.to_string(),
-        })?;
+        }
+    })?;
     Ok(Images {
         column: name.clone(),
         pipeline: Arc::clone(pipeline),
@@ -198,6 +213,11 @@ mod tests {
         assert_eq!(matrix(&truth).data[..], [1, 0]);
         let label = packed(&table, &["b"], None).unwrap();
         assert_eq!(label.outputs[0].form(), (Kind::I64, &[][..]));
+        // A matrix stays one with a single column.
+        let narrow: Output = serde_json::from_str(r#"{"columns": ["b"], "matrix": true}"#).unwrap();
+        let narrow = pack(&table, &[narrow], &here(), false).unwrap();
+        assert_eq!(narrow.outputs[0].form(), (Kind::I64, &[1][..]));
+        assert_eq!(matrix(&narrow).data, matrix(&label).data);
     }
 
     #[test]

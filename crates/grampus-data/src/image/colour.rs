@@ -23,13 +23,22 @@ impl Channels {
     }
 }
 
-/// 16-bit samples in native order to 8-bit samples at the front of the same bytes, rounded.
-pub(super) fn narrow(samples: &mut Vec<u8>) {
+/// 16-bit samples in native order to 8-bit samples at the front of the same bytes.
+pub(super) fn narrow(samples: &mut Vec<u8>, one: fn(u16) -> u8) {
     for at in 0..samples.len() / 2 {
-        let wide = u32::from(u16::from_ne_bytes([samples[2 * at], samples[2 * at + 1]]));
-        samples[at] = ((wide * 255 + 32_895) >> 16) as u8;
+        samples[at] = one(u16::from_ne_bytes([samples[2 * at], samples[2 * at + 1]]));
     }
     samples.truncate(samples.len() / 2);
+}
+
+/// The upper 8 bits of 16, as Pillow reads colours and gray with alpha.
+pub(super) fn upper(sample: u16) -> u8 {
+    (sample >> 8) as u8
+}
+
+/// 16 bits cut off at 255, as Pillow converts its mode `I;16`, in which it reads gray without alpha.
+pub(super) fn clipped(sample: u16) -> u8 {
+    sample.min(255) as u8
 }
 
 /// Pixels of `have` channels (gray, gray and alpha, RGB, or RGB and alpha) to pixels of `want` (1 or 3); alpha is dropped.
@@ -56,12 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sixteen_bits_become_the_nearest_eight() {
-        for wide in 0..=u16::MAX {
-            let mut samples = wide.to_ne_bytes().to_vec();
-            narrow(&mut samples);
-            assert_eq!(samples, [(f64::from(wide) / 257.0).round() as u8], "{wide}");
-        }
+    fn sixteen_bits_become_eight() {
+        let wide = [0_u16, 255, 256, 0x1234, u16::MAX];
+        let narrowed = |one| {
+            let mut samples: Vec<u8> = wide.iter().flat_map(|sample| sample.to_ne_bytes()).collect();
+            narrow(&mut samples, one);
+            samples
+        };
+        assert_eq!(narrowed(upper), [0, 0, 1, 0x12, 255]);
+        assert_eq!(narrowed(clipped), [0, 255, 255, 255, 255]);
     }
 
     #[test]

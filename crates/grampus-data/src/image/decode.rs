@@ -13,6 +13,7 @@ use zune_jpeg::JpegDecoder;
 use super::ImageError;
 use super::colour::{self, Channels};
 use super::header::{self, Format};
+use super::orientation;
 use super::resize::Resizer;
 
 /// How large an image may be.
@@ -93,36 +94,46 @@ impl Decoder {
         }
     }
 
-    /// Width and height, from the header alone.
+    /// Width and height of the upright picture, from the header alone.
     pub fn size(&self, bytes: &[u8]) -> Result<(u32, u32), ImageError> {
-        match Format::of(bytes)? {
-            Format::Jpeg => jpeg_size(&mut open_jpeg(bytes), self.limits),
+        let format = Format::of(bytes)?;
+        let size = match format {
+            Format::Jpeg => jpeg_size(&mut open_jpeg(bytes), self.limits)?,
             Format::Png => {
                 let (width, height) = header::png_size(bytes)?;
                 header::check_size(Format::Png, width, height, self.limits)?;
-                Ok((width, height))
+                (width, height)
             }
-            Format::Webp => Ok(open_webp(bytes, self.limits)?.dimensions()),
-        }
+            Format::Webp => open_webp(bytes, self.limits)?.dimensions(),
+        };
+        Ok(orientation::upright_size(orientation::find(format, bytes), size))
     }
 
-    /// The pixels of an image. A file that is cut short is an error, not a picture with a gray end.
+    /// The pixels of an image, upright. A file that is cut short is an error, not a picture with a gray end.
     pub fn decode(&mut self, bytes: &[u8], channels: Channels) -> Result<&Picture, ImageError> {
-        match Format::of(bytes)? {
+        let format = Format::of(bytes)?;
+        match format {
             Format::Jpeg => self.decode_jpeg(bytes, channels)?,
             Format::Png => {
                 let (width, height) = header::png_size(bytes)?;
                 header::check_size(Format::Png, width, height, self.limits)?;
                 let source = open_png(bytes)?;
-                self.decode_lossless(source, channels)
+                let narrow = if header::is_gray_16(bytes) {
+                    colour::clipped
+                } else {
+                    colour::upper
+                };
+                self.decode_lossless(source, channels, narrow)
                     .map_err(|error| Format::Png.damaged(error))?;
             }
             Format::Webp => {
                 let source = open_webp(bytes, self.limits)?;
-                self.decode_lossless(source, channels)
+                self.decode_lossless(source, channels, colour::upper)
                     .map_err(|error| Format::Webp.damaged(error))?;
             }
         }
+        let orientation = orientation::find(format, bytes);
+        orientation::turn(orientation, &mut self.picture, &mut self.raw);
         Ok(&self.picture)
     }
 
@@ -153,8 +164,13 @@ impl Decoder {
         source.decode_into(&mut self.picture.pixels).map_err(damaged)
     }
 
-    /// PNG and WebP, whose headers were checked.
-    fn decode_lossless(&mut self, source: impl ImageDecoder, channels: Channels) -> image::ImageResult<()> {
+    /// PNG and WebP, whose headers were checked; `narrow` makes 8 bits of 16.
+    fn decode_lossless(
+        &mut self,
+        source: impl ImageDecoder,
+        channels: Channels,
+        narrow: fn(u16) -> u8,
+    ) -> image::ImageResult<()> {
         let (width, height) = source.dimensions();
         let colour = source.color_type();
         let have = colour.channel_count();
@@ -172,7 +188,7 @@ impl Decoder {
             .resize(usize::try_from(source.total_bytes()).unwrap_or(usize::MAX), 0);
         source.read_image(&mut self.raw)?;
         if wide {
-            colour::narrow(&mut self.raw);
+            colour::narrow(&mut self.raw, narrow);
         }
         colour::convert(&self.raw, have, want, &mut self.picture.pixels);
         Ok(())

@@ -21,14 +21,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The orientation that EXIF names is not applied, and colour profiles are not: pixels are as the file stores them, as
-//! with Pillow and torchvision.
+//! The orientation that EXIF names is applied, as Pillow's `ImageOps.exif_transpose` does; colour profiles are not. Gray
+//! of 16 bits is cut off at 255, as Pillow's `convert` does.
 
 mod batch;
 mod colour;
 mod decode;
 mod error;
 mod header;
+mod orientation;
 mod output;
 mod pipeline;
 mod resize;

@@ -156,6 +156,58 @@ fn a_header_that_claims_too_much_is_refused_by_itself() {
     }
 }
 
+/// Frames of an animation, each within the one before, as deep as a file of 24 bytes a frame can be.
+fn nested_webp(depth: usize) -> Vec<u8> {
+    let frames = (0..depth).rev().flat_map(|inside| {
+        let size = (16 + 24 * inside as u32).to_le_bytes();
+        [&b"ANMF"[..], &size, &[0; 16]].concat()
+    });
+    b"RIFF\xff\xff\xff\x7fWEBP"
+        .iter()
+        .copied()
+        .chain(frames)
+        .collect()
+}
+
+#[test]
+fn frames_within_frames_are_refused_at_any_depth() {
+    for depth in [2, 3, 14_000, 1 << 20] {
+        let file = nested_webp(depth);
+        let error = Decoder::new(Limits::default())
+            .size(&file)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("an animation frame (ANMF) within another"),
+            "{error}"
+        );
+        assert!(decode(&file, Channels::Rgb).is_err());
+    }
+}
+
+#[test]
+fn a_picture_must_have_the_size_of_its_frame() {
+    let still = webp(&[0; 12 * 10 * 3], 12, 10, ExtendedColorType::Rgb8);
+    let picture = &still[12..];
+    let file = |width: u8, height: u8| {
+        let size = (16 + picture.len() as u32).to_le_bytes();
+        [
+            &b"RIFF\xff\0\0\0WEBPVP8X\x0a\0\0\0\x02\0\0\0\x0b\0\0\x09\0\0"[..],
+            b"ANIM\x06\0\0\0\0\0\0\0\0\0ANMF",
+            &size,
+            &[0, 0, 0, 0, 0, 0, width - 1, 0, 0, height - 1, 0, 0, 9, 0, 0, 0],
+            picture,
+        ]
+        .concat()
+    };
+    assert_eq!(
+        Decoder::new(Limits::default()).size(&file(12, 10)).unwrap(),
+        (12, 10)
+    );
+    let error = decode(&file(12, 9), Channels::Rgb).unwrap_err().to_string();
+    assert!(error.contains("another size than its frame"), "{error}");
+}
+
 #[test]
 fn a_resize_cannot_make_more_than_the_limits_allow() {
     let line = png(&[0; 60_000], 60_000, 1, ExtendedColorType::L8);
@@ -173,10 +225,15 @@ fn a_resize_cannot_make_more_than_the_limits_allow() {
 
 #[test]
 fn what_is_no_image_says_how_it_begins() {
+    let error = decode(b"text", Channels::Rgb).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the image begins with 74 65 78 74, which is no known format: give JPEG, PNG or WebP"
+    );
     let error = decode(b"GIF89a", Channels::Rgb).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the image begins with 47 49 46 38 39 61, which is no known format: give JPEG, PNG or WebP"
+        "the image is a GIF file, which Grampus does not read: give JPEG, PNG or WebP"
     );
     let error = decode(b"", Channels::Rgb).unwrap_err().to_string();
     assert_eq!(error, "the image has no bytes: give JPEG, PNG or WebP");

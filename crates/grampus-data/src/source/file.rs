@@ -9,6 +9,7 @@ use bytes::Bytes;
 use memmap2::Mmap;
 use object_store::path::Path;
 
+use super::compressed;
 use super::remote::Store;
 use crate::DataError;
 
@@ -16,6 +17,8 @@ use crate::DataError;
 #[derive(Clone, Debug)]
 pub struct File {
     name: String,
+    /// How much of the name leads to the folder or pattern that was asked for.
+    root: usize,
     lies: Lies,
 }
 
@@ -30,13 +33,25 @@ impl File {
     pub fn local(path: PathBuf) -> Self {
         Self {
             name: path.to_string_lossy().into_owned(),
+            root: 0,
             lies: Lies::Here(path),
         }
+    }
+
+    /// The same file, found below a folder.
+    pub(super) fn below(mut self, folder: &str) -> Self {
+        self.root = if self.name.starts_with(folder) {
+            folder.len()
+        } else {
+            0
+        };
+        self
     }
 
     pub(super) fn remote(name: String, store: &Arc<Store>, key: Path) -> Self {
         Self {
             name,
+            root: 0,
             lies: Lies::There(Arc::clone(store), key),
         }
     }
@@ -44,6 +59,16 @@ impl File {
     /// Its path or address.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The folders that lead to it from the folder that was asked for, or from the fixed part of the pattern; all that were
+    /// written where the file itself was named.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &str> {
+        let below = self.name.get(self.root..).unwrap_or_default();
+        below
+            .rsplit_once('/')
+            .map_or("", |(folders, _)| folders)
+            .split('/')
     }
 
     /// Whether its bytes come over the network, so that many should be asked for at once.
@@ -57,6 +82,11 @@ impl File {
             Lies::Here(path) => self.map(path).map_err(|error| DataError::io(&self.name, error)),
             Lies::There(store, key) => store.read(&self.name, key),
         }
+    }
+
+    /// All bytes of a text, which is decompressed where the end of its name says that it is compressed.
+    pub(crate) fn text(&self) -> Result<Bytes, DataError> {
+        compressed::decompress(&self.name, self.bytes()?)
     }
 
     /// The bytes of these ranges, and nothing else.

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use glob::MatchOptions;
 
 use super::file::File;
-use super::{WILD, is_meant};
+use super::{WILD, fixed_part, is_meant};
 use crate::DataError;
 
 /// The files that a path, a pattern or a folder names.
 pub(super) fn find(written: &str, path: PathBuf, extensions: &[&str]) -> Result<Vec<File>, DataError> {
     let mut found = Vec::new();
+    let mut root = String::new();
     // A name that is there is meant, even if it looks like a pattern.
     if path.is_dir() {
+        root = path.to_string_lossy().into_owned();
         walk(&path, extensions, &mut found)?;
         if found.is_empty() {
             return Err(DataError::EmptyFolder {
@@ -24,6 +26,7 @@ pub(super) fn find(written: &str, path: PathBuf, extensions: &[&str]) -> Result<
     } else if path.exists() {
         found.push(path);
     } else if written.contains(WILD) {
+        root = fixed_part(&path.to_string_lossy()).to_owned();
         matches(written, &path, extensions, &mut found)?;
         if found.is_empty() {
             return Err(DataError::EmptyGlob {
@@ -36,7 +39,10 @@ pub(super) fn find(written: &str, path: PathBuf, extensions: &[&str]) -> Result<
         });
     }
     found.sort();
-    Ok(found.into_iter().map(File::local).collect())
+    Ok(found
+        .into_iter()
+        .map(|path| File::local(path).below(&root))
+        .collect())
 }
 
 fn matches(

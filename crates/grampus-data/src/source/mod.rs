@@ -1,6 +1,7 @@
 //! Files, wherever they lie: what a user names, and the bytes of it.
 
 mod client;
+mod compressed;
 mod file;
 mod folder;
 mod remote;
@@ -107,6 +108,12 @@ impl Stores {
         self.0.insert(base, Arc::clone(&store));
         Ok(store)
     }
+}
+
+/// The folders of a pattern before the first that it leaves open.
+fn fixed_part(pattern: &str) -> &str {
+    let fixed = &pattern[..pattern.find(WILD).unwrap_or(pattern.len())];
+    fixed.rfind('/').map_or("", |slash| &fixed[..slash])
 }
 
 /// Whether a file of this name is meant where its folder is named.

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::client::explain;
 use super::file::{File, cut};
-use super::{WILD, is_meant};
+use super::{WILD, fixed_part, is_meant};
 use crate::DataError;
 
 /// A bucket or a site. It has no thread of its own: whoever asks drives the requests.
@@ -63,12 +63,7 @@ impl Store {
             why,
         };
         let is_pattern = key.contains(WILD);
-        let prefix = key
-            .split_at(
-                key.find(WILD)
-                    .map_or(key.len(), |wild| key[..wild].rfind('/').unwrap_or(0)),
-            )
-            .0;
+        let prefix = if is_pattern { fixed_part(key) } else { key };
         let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| wrong(error.to_string()))?;
         if !is_pattern && !key.is_empty() && !key.ends_with('/') && store.holds(written, &prefix)? {
             return Ok(vec![File::remote(written.to_owned(), store, prefix)]);
@@ -92,10 +87,11 @@ impl Store {
         keys.retain(meant);
         keys.sort();
         match keys.is_empty() {
-            false => Ok(keys
-                .into_iter()
-                .map(|key| File::remote(format!("{}/{key}", store.base), store, key))
-                .collect()),
+            false => {
+                let folder = format!("{}/{prefix}", store.base);
+                let file = |key| File::remote(format!("{}/{key}", store.base), store, key).below(&folder);
+                Ok(keys.into_iter().map(file).collect())
+            }
             true if is_pattern => Err(DataError::EmptyGlob {
                 pattern: written.to_owned(),
             }),

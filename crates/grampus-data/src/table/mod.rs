@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 
 use crate::DataError;
 
@@ -135,16 +135,10 @@ fn indices(schema: &Schema, columns: &[String]) -> Result<Vec<usize>, DataError>
 
 /// Says where two schemas differ in names, order or types, if they do.
 fn difference(first: &Schema, other: &Schema) -> Option<String> {
-    let names = |schema: &Schema| -> Vec<String> {
-        schema.fields().iter().map(|field| field.name().clone()).collect()
-    };
+    if let Some(difference) = other_names(first, other) {
+        return Some(difference);
+    }
     let (have, found) = (names(first), names(other));
-    if let Some(missing) = have.iter().find(|name| !found.contains(name)) {
-        return Some(format!("the second has no column {missing:?}"));
-    }
-    if let Some(more) = found.iter().find(|name| !have.contains(name)) {
-        return Some(format!("only the second has a column {more:?}"));
-    }
     if have != found {
         return Some(format!(
             "their order is {} and {}",
@@ -154,10 +148,30 @@ fn difference(first: &Schema, other: &Schema) -> Option<String> {
     }
     let mut pairs = first.fields().iter().zip(other.fields());
     let (one, two) = pairs.find(|(one, two)| one.data_type() != two.data_type())?;
+    Some(other_types(one, two))
+}
+
+/// Says which column only one of two schemas has, if there is one.
+fn other_names(first: &Schema, other: &Schema) -> Option<String> {
+    let (have, found) = (names(first), names(other));
+    if let Some(missing) = have.iter().find(|name| !found.contains(name)) {
+        return Some(format!("the second has no column {missing:?}"));
+    }
+    let more = found.iter().find(|name| !have.contains(name))?;
+    Some(format!("only the second has a column {more:?}"))
+}
+
+fn names(schema: &Schema) -> Vec<&str> {
+    schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect()
+}
+
+fn other_types(one: &Field, two: &Field) -> String {
     let (one, two, name) = (one.data_type(), two.data_type(), one.name());
-    Some(format!(
-        "column {name:?} holds {one} in the first and {two} in the second"
-    ))
+    format!("column {name:?} holds {one} in the first and {two} in the second")
 }
 
 /// The same columns, each of which may hold nulls.

@@ -55,6 +55,8 @@ impl Classes<'_> {
     ) -> Result<f64, NativeError> {
         let axes = self.axes(judged)?;
         let whole = self.whole(judged, &axes)?;
+        // Rows that count for nothing have no gradient, though their mean is not a number.
+        let scale = if share == 0.0 { 0.0 } else { share / whole };
         let per_row = axes.classes * axes.places;
         let mut logs = vec![0.0; axes.classes];
         let mut sum = 0.0;
@@ -68,22 +70,15 @@ impl Classes<'_> {
                 logs.iter_mut().zip(scores).for_each(|(log, score)| *log = score);
             }
             let class = self.class(judged.target[at], row, axes.classes)?;
-            sum += self.one(class, &logs, whole, share, |class, value| {
+            sum += self.one(class, &logs, scale, |class, value| {
                 gradient[start + class * axes.places] = T::of(value);
             });
         }
         Ok(sum / whole)
     }
 
-    /// Loss and gradient of one place, before it is divided by what all count for.
-    fn one(
-        &self,
-        class: Option<usize>,
-        logs: &[f64],
-        whole: f64,
-        share: f64,
-        mut tell: impl FnMut(usize, f64),
-    ) -> f64 {
+    /// Loss of one place, before it is divided by what all count for, and its gradient times `scale`.
+    fn one(&self, class: Option<usize>, logs: &[f64], scale: f64, mut tell: impl FnMut(usize, f64)) -> f64 {
         let weight = |class: usize| self.weights.map_or(1.0, |weights| weights[class]);
         let Some(right) = class else {
             (0..logs.len()).for_each(|class| tell(class, 0.0));
@@ -110,7 +105,7 @@ impl Classes<'_> {
             } else {
                 -wanted
             };
-            tell(class, slope * share / whole);
+            tell(class, slope * scale);
         }
         loss
     }

@@ -15,9 +15,10 @@ pub(super) fn apply<T: Real>(
     let Judged {
         output, target, rows, ..
     } = judged;
-    if output.len() != target.len() {
+    if output.len() != target.len() || !judged.output_shape.is_like(judged.target_shape) {
         return Err(NativeError::Input(format!(
-            "{} compares rows of one shape: {} came out, and targets of {} came",
+            "{} compares rows of one shape: {} came out, and targets of {} came; let the last layer give as many \
+             numbers as the labels have, in the same order",
             loss.told(),
             judged.output_shape,
             judged.target_shape

@@ -247,6 +247,23 @@ impl Schedule {
         Ok(())
     }
 
+    /// Lets a plateau in it take the direction of the metric that it looks at, unless it was told one.
+    ///
+    /// `higher_is_better` says of a value in an epoch's record whether more of it is better, where that is known.
+    pub fn settle(&mut self, higher_is_better: &dyn Fn(&str) -> Option<bool>) -> Result<(), NativeError> {
+        match self {
+            Self::Plateau(plateau) => plateau
+                .settle(higher_is_better)
+                .map_err(|wrong| NativeError::Description(format!("schedule: {wrong}"))),
+            Self::Sequence { stages, .. } => stages
+                .iter_mut()
+                .try_for_each(|stage| stage.schedule.settle(higher_is_better)),
+            Self::WarmUp { then, .. } => then.settle(higher_is_better),
+            Self::PerEpoch { of } => of.settle(higher_is_better),
+            _ => Ok(()),
+        }
+    }
+
     /// What is wrong with it, or how many plateaus it has.
     fn check_inside(&self) -> Result<usize, String> {
         let fine = |is_fine: bool, wanted: &str| if is_fine { Ok(0) } else { Err(wanted.to_string()) };

@@ -26,6 +26,8 @@ pub struct Plateau {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
+    /// As the metric says, which [`Schedule::settle`](super::Schedule::settle) finds out before a run begins.
+    Auto,
     /// Smaller ones, as of a loss.
     Min,
     /// Greater ones, as of an accuracy.
@@ -38,7 +40,7 @@ impl Default for Plateau {
             monitor: "loss".into(),
             factor: 0.1,
             patience: 10,
-            mode: Mode::Min,
+            mode: Mode::Auto,
             epsilon: 1e-4,
             cooldown: 0,
             min_lr: 0.0,
@@ -59,6 +61,24 @@ impl Plateau {
     pub(super) fn rate(&self, base: f64, cuts: u32) -> f64 {
         // A base that is below the least rate stays as it is.
         (base * self.factor.powf(f64::from(cuts))).max(base.min(self.min_lr))
+    }
+
+    /// Takes the direction of its metric, unless it was told one.
+    pub(super) fn settle(&mut self, higher_is_better: &dyn Fn(&str) -> Option<bool>) -> Result<(), String> {
+        if self.mode != Mode::Auto {
+            return Ok(());
+        }
+        self.mode = match higher_is_better(&self.monitor) {
+            Some(true) => Mode::Max,
+            Some(false) => Mode::Min,
+            None => {
+                return Err(format!(
+                    "nothing says whether more or less of {:?} is better: give the plateau the mode \"min\" or \"max\"",
+                    self.monitor
+                ));
+            }
+        };
+        Ok(())
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
@@ -134,7 +154,8 @@ impl PlateauState {
             return score.is_finite();
         };
         match self.settings.mode {
-            Mode::Min => score < best - self.settings.epsilon && score.is_finite(),
+            // What nobody has settled is the loss of a schedule that is used on its own.
+            Mode::Min | Mode::Auto => score < best - self.settings.epsilon && score.is_finite(),
             Mode::Max => score > best + self.settings.epsilon && score.is_finite(),
         }
     }

@@ -264,6 +264,33 @@ fn scores_that_are_no_numbers_are_never_better() {
 }
 
 #[test]
+fn a_plateau_takes_the_direction_of_its_metric() {
+    let inside = |monitor: &str| Schedule::WarmUp {
+        steps: 3,
+        then: Box::new(Schedule::Plateau(Plateau::new(monitor))),
+    };
+    let mode = |schedule: &Schedule| schedule.plateau(3, 0).unwrap().mode;
+    let direction = |name: &str| match name {
+        "val_accuracy" => Some(true),
+        "loss" => Some(false),
+        _ => None,
+    };
+    for (monitor, expected) in [("val_accuracy", Mode::Max), ("loss", Mode::Min)] {
+        let mut schedule = inside(monitor);
+        schedule.settle(&direction).unwrap();
+        assert_eq!(mode(&schedule), expected);
+    }
+    let refused = inside("speed").settle(&direction).unwrap_err().to_string();
+    assert!(refused.contains("more or less of \"speed\""), "{refused}");
+    let mut told = Schedule::Plateau(Plateau {
+        mode: Mode::Min,
+        ..Plateau::new("val_accuracy")
+    });
+    told.settle(&direction).unwrap();
+    assert_eq!(mode(&told), Mode::Min);
+}
+
+#[test]
 fn schedules_are_written_and_read() {
     let schedule = warm_then(Schedule::WarmUp {
         steps: 1,

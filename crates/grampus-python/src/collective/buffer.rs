@@ -71,25 +71,42 @@ impl Buffer {
         }
     }
 
-    /// Address, count, code of the type, owner and, where it matters, shape, from code that has already looked.
-    fn bare(bare: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        let (address, count, code, owner, shape): (usize, usize, u8, Py<PyAny>, Vec<usize>) = match bare.len()
-        {
-            5 => bare.extract()?,
-            _ => {
-                let (address, count, code, owner) = bare.extract()?;
-                (address, count, code, owner, vec![count])
-            }
-        };
-        let dtype = DType::from_code(code)
-            .ok_or_else(|| PyValueError::new_err(format!("no type has the code {code}")))?;
+    /// Elements that are contiguous.
+    fn at(address: usize, dtype: DType, shape: Vec<usize>, owner: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let count = shape.iter().product();
+        // Kernels read and write elements, not bytes: the compiler and the processor rely on their alignment.
+        if count > 0 && !address.is_multiple_of(dtype.size()) {
+            return Err(PyValueError::new_err(format!(
+                "the buffer is not aligned: {dtype} needs an address that {} divides, and this one leaves {}; pass a \
+                 copy of it and copy the result back",
+                dtype.size(),
+                address % dtype.size()
+            )));
+        }
         Ok(Self {
             address,
             count,
             dtype,
             shape,
-            owner,
+            owner: owner.clone().unbind(),
         })
+    }
+
+    /// Address, count, code of the type, owner and, where it matters, shape, from code that has already looked.
+    fn bare(bare: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let (address, code, owner, shape): (usize, u8, Bound<'_, PyAny>, Vec<usize>) = match bare.len() {
+            5 => {
+                let (address, _, code, owner, shape): (usize, usize, u8, _, _) = bare.extract()?;
+                (address, code, owner, shape)
+            }
+            _ => {
+                let (address, count, code, owner): (usize, usize, u8, _) = bare.extract()?;
+                (address, code, owner, vec![count])
+            }
+        };
+        let dtype = DType::from_code(code)
+            .ok_or_else(|| PyValueError::new_err(format!("no type has the code {code}")))?;
+        Self::at(address, dtype, shape, &owner)
     }
 
     fn array(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>, usage: Use) -> PyResult<Self> {
@@ -99,13 +116,7 @@ impl Buffer {
         if found.read_only && usage == Use::Write {
             return Err(PyValueError::new_err("the array is read-only: pass a copy of it"));
         }
-        Ok(Self {
-            address: found.address,
-            count: found.count,
-            dtype,
-            shape: found.shape,
-            owner: object.clone().unbind(),
-        })
+        Self::at(found.address, dtype, found.shape, object)
     }
 
     fn dlpack(object: &Bound<'_, PyAny>, capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -114,13 +125,7 @@ impl Buffer {
             let Managed { code, bits, .. } = &found;
             unsupported(&format!("DLPack type {code} of {bits} bits"))
         })?;
-        Ok(Self {
-            address: found.address,
-            count: found.count,
-            dtype,
-            shape: found.shape,
-            owner: object.clone().unbind(),
-        })
+        Self::at(found.address, dtype, found.shape, object)
     }
 }
 
@@ -196,6 +201,9 @@ impl Interface {
         let kind: String = item("typestr")?.extract()?;
         let size = kind.get(2..).and_then(|digits| digits.parse().ok());
         let size: usize = size.ok_or_else(|| unsupported(&format!("numpy type {kind:?}")))?;
+        if kind.starts_with(OTHER_ORDER) || kind.starts_with("|O") {
+            return Err(unsupported(&format!("numpy type {kind:?}")));
+        }
         // The memory of a number is gone as soon as it was asked for.
         if shape.is_empty() && !object.hasattr(pyo3::intern!(py, "__setitem__"))? {
             return Err(PyTypeError::new_err(format!(
@@ -207,11 +215,7 @@ impl Interface {
             && !strides.is_none()
         {
             let strides: Vec<isize> = strides.extract()?;
-            let strides: Vec<isize> = strides
-                .iter()
-                .map(|stride| stride / size.max(1) as isize)
-                .collect();
-            check_contiguous(&shape, &strides, "numpy.ascontiguousarray(array)")?;
+            check_contiguous(&shape, &strides, size, "numpy.ascontiguousarray(array)")?;
         }
         Ok(Self {
             address,
@@ -256,7 +260,7 @@ impl Managed {
             _ => list(tensor.shape).iter().map(|length| *length as usize).collect(),
         };
         if !tensor.strides.is_null() && dimensions > 0 {
-            check_contiguous(&shape, &list(tensor.strides), "tensor.contiguous()")?;
+            check_contiguous(&shape, &list(tensor.strides), 1, "tensor.contiguous()")?;
         }
         Ok(Self {
             address: tensor.data as usize + tensor.byte_offset as usize,
@@ -283,6 +287,9 @@ struct DlTensor {
     strides: *const i64,
     byte_offset: u64,
 }
+
+/// How numpy writes that the bytes of an element are not in the order of this machine.
+const OTHER_ORDER: char = if cfg!(target_endian = "little") { '>' } else { '<' };
 
 const DLPACK: &CStr = c"dltensor";
 const CPU: i32 = 1;
@@ -323,9 +330,9 @@ fn unsupported(what: &str) -> PyErr {
     ))
 }
 
-/// `strides` count elements.
-fn check_contiguous(shape: &[usize], strides: &[isize], instead: &str) -> PyResult<()> {
-    let mut expected = 1;
+/// `strides` count what an element has `unit` of: bytes, or elements themselves.
+fn check_contiguous(shape: &[usize], strides: &[isize], unit: usize, instead: &str) -> PyResult<()> {
+    let mut expected = unit as isize;
     for (length, stride) in shape.iter().zip(strides).rev() {
         if *length != 1 && *stride != expected && !shape.contains(&0) {
             return Err(PyValueError::new_err(format!(

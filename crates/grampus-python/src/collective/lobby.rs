@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use grampus_cluster::node::{MeetingError, RankPlace};
 use grampus_collective::{Card, CollectiveError, GroupId, Losses, Settings};
 use grampus_core::{JobKey, JoinString, Rank, TaskId};
 use grampus_net::Security;
@@ -78,6 +79,30 @@ impl Lobby {
         self.losses.formed(&id.name, formed.notice());
         Ok(Group::new(formed))
     }
+}
+
+/// A lobby in which this process forms groups, its rank, and the address and card of each rank.
+type MetRanks = (Lobby, usize, Vec<(String, Vec<u8>)>);
+
+/// Meets the other ranks of `grampus run`; returns nothing in a process that was started otherwise, or alone.
+#[pyfunction]
+pub(crate) fn meet_ranks(py: Python<'_>) -> PyResult<Option<MetRanks>> {
+    let failed = |error: MeetingError| super::CollectiveError::new_err(error.to_string());
+    let place = RankPlace::told().map_err(failed)?;
+    let Some(place) = place.filter(|place| place.addresses.len() > 1) else {
+        return Ok(None);
+    };
+    let (job, key) = grampus_net::derive_job(&place.key, "ranks").map_err(crate::error::Error::from)?;
+    let lobby = grampus_collective::Lobby::open(job, key.clone(), &grampus_cluster::host::name());
+    let lobby = Lobby::around(lobby.map_err(|error| raise(py, &error))?);
+    let cards = py
+        .detach(|| place.meet(job, key, lobby.bytes()))
+        .map_err(failed)?;
+    Ok(Some((
+        lobby,
+        place.rank,
+        place.addresses.into_iter().zip(cards).collect(),
+    )))
 }
 
 /// What protects bytes between hosts: TLS, unless the environment says that the network can be trusted.

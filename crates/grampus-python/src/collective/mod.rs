@@ -10,4 +10,4 @@ pub(crate) use buffer::{Buffer, RawBytes, Use};
 pub(crate) use error::{CallMismatch, CollectiveError, PeerLost, raise};
 pub(crate) use group::{Group, SharedMemory, array_interface, check_buffers};
 pub(crate) use handle::{Handle, interruptible};
-pub(crate) use lobby::Lobby;
+pub(crate) use lobby::{Lobby, meet_ranks};

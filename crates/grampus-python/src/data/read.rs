@@ -48,7 +48,7 @@ fn read_csv(py: Python<'_>, paths: Vec<String>, options: &str) -> PyResult<Table
             option: "options".to_owned(),
             why: error.to_string(),
         })?;
-        csv::read(&find(&paths, &["csv", "tsv", "txt"])?, &options)
+        csv::read(&find(&paths, csv::EXTENSIONS)?, &options)
     })
     .map(Table)
 }
@@ -56,7 +56,7 @@ fn read_csv(py: Python<'_>, paths: Vec<String>, options: &str) -> PyResult<Table
 /// Reads files of JSON lines.
 #[pyfunction]
 fn read_json(py: Python<'_>, paths: Vec<String>) -> PyResult<Table> {
-    detached(py, || json::read(&find(&paths, &["json", "jsonl", "ndjson"])?)).map(Table)
+    detached(py, || json::read(&find(&paths, json::EXTENSIONS)?)).map(Table)
 }
 
 /// Reads Parquet files: all columns, or these, in this order.

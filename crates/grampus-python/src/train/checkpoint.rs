@@ -82,17 +82,24 @@ impl CheckpointStore {
 
     /// The name of the newest checkpoint that is whole, and why newer ones were passed over.
     fn latest(&self, py: Python<'_>) -> PyResult<(Option<String>, Vec<String>)> {
-        let (found, reasons) = self.read_latest(py)?;
+        let (found, reasons) = self.read_latest(py, false)?;
         Ok((found.map(|(name, _, _)| name), reasons))
     }
 
-    /// The newest checkpoint that is whole, with its contents, and why newer ones were passed over.
+    /// The newest checkpoint that is whole, with its contents, and why newer ones were passed over. For a run that is to be
+    /// `resumed`, raises where there are some and none of them is whole.
+    #[pyo3(signature = (resumed=false))]
     #[expect(clippy::type_complexity, reason = "a tuple is what Python sees")]
     fn read_latest(
         &self,
         py: Python<'_>,
+        resumed: bool,
     ) -> PyResult<(Option<(String, String, BTreeMap<String, Found>)>, Vec<String>)> {
-        let latest = py.detach(|| self.store.latest()).map_err(raise)?;
+        let latest = py.detach(|| match resumed {
+            true => self.store.resumable(),
+            false => self.store.latest(),
+        });
+        let latest = latest.map_err(raise)?;
         let reasons = latest.skipped.into_iter().map(|skipped| skipped.reason).collect();
         let found = latest.found.map(|(entry, checkpoint)| {
             let (meta, files) = contents(checkpoint);

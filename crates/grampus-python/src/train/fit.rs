@@ -108,6 +108,10 @@ impl Model for Duck<'_> {
         self.0.call_method0(intern!(self.0.py(), "commit"))?.extract()
     }
 
+    fn skip(&mut self) -> PyResult<()> {
+        self.0.call_method0(intern!(self.0.py(), "skip")).map(drop)
+    }
+
     fn late(&mut self, wait: bool) -> PyResult<Vec<f64>> {
         let name = intern!(self.0.py(), "late");
         self.0.call_method1(name, (wait,))?.extract()
@@ -162,7 +166,7 @@ impl Watcher for Duck<'_> {
         let values: Vec<(String, f64)> = self.0.call_method1(name, (at.epoch,))?.extract()?;
         let score = values
             .iter()
-            .find(|(name, _)| name.starts_with("val_") && name != "val_loss");
+            .find(|(name, _)| name.starts_with("val_") && name != "val_loss" && name != "val_num_samples");
         record.score = score.map(|(name, _)| name.clone());
         record.values.extend(values);
         Ok(())

@@ -1,6 +1,6 @@
 //! The metrics of grampus-train for Python.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use grampus_train::metrics::{self, MetricError, Setting, Value, Values};
 use pyo3::IntoPyObjectExt;
@@ -12,6 +12,7 @@ use crate::collective::{Buffer, Use};
 
 /// Adds them to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(higher_is_better, module)?)?;
     module.add_class::<Metric>()?;
     module.add_class::<MetricState>()
 }
@@ -34,6 +35,22 @@ impl Metric {
     fn state(&self) -> MetricState {
         MetricState(self.0.state())
     }
+
+    /// Whether more is better, where that can be said.
+    #[getter]
+    fn higher_is_better(&self) -> Option<bool> {
+        self.0.higher_is_better()
+    }
+}
+
+/// Names of metrics, and whether more of them is better, where that is known.
+pub(crate) type Directions = HashMap<String, Option<bool>>;
+
+/// Whether more of a value in an epoch's record is better, where that is known.
+#[pyfunction]
+#[pyo3(name = "higher_is_better")]
+fn higher_is_better(name: &str, metrics: Directions) -> Option<bool> {
+    metrics::higher_is_better(name, |bare| metrics.get(bare).copied())
 }
 
 /// What a metric has seen.

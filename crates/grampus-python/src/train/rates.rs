@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use grampus_native::NativeError;
 use grampus_native::schedule::{PlateauState, Schedule};
+use grampus_train::metrics::{VALIDATED, higher_is_better};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// What stands before the name of a value that was measured on validation data.
-const VALIDATED: &str = "val_";
+use super::metrics::Directions;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Rates>()
@@ -29,15 +30,16 @@ impl Rates {
 
 #[pymethods]
 impl Rates {
-    /// `schedule` is JSON, and `seen` what a plateau has seen before.
+    /// `schedule` is JSON, `seen` what a plateau has seen before, and `metrics` are those that it may look at.
     #[new]
-    #[pyo3(signature = (schedule, seen=None))]
-    fn new(schedule: &str, seen: Option<&str>) -> PyResult<Self> {
+    #[pyo3(signature = (schedule, metrics, seen=None))]
+    fn new(schedule: &str, metrics: Directions, seen: Option<&str>) -> PyResult<Self> {
         let wrong = |error: serde_json::Error| PyValueError::new_err(error.to_string());
-        let schedule: Schedule = serde_json::from_str(schedule).map_err(wrong)?;
-        schedule
-            .check()
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let refused = |error: NativeError| PyValueError::new_err(error.to_string());
+        let mut schedule: Schedule = serde_json::from_str(schedule).map_err(wrong)?;
+        schedule.check().map_err(refused)?;
+        let direction = |name: &str| higher_is_better(name, |bare| metrics.get(bare).copied());
+        schedule.settle(&direction).map_err(refused)?;
         let seen = seen.map(serde_json::from_str).transpose().map_err(wrong)?;
         let plateau = Mutex::new(seen);
         Ok(Self { schedule, plateau })

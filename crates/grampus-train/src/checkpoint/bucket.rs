@@ -167,6 +167,10 @@ impl Place for Bucket {
         Ok(())
     }
 
+    fn is_atomic(&self) -> bool {
+        false
+    }
+
     fn write_file(&self, file: &Blob) -> Result<(), CheckpointError> {
         let key = self.key("", &file.name);
         self.ask(&key, self.put(&key, &file.parts))

@@ -72,6 +72,16 @@ pub enum CheckpointError {
         /// What is there instead, and what to do.
         found: String,
     },
+    /// There are checkpoints, and none of them can be read.
+    #[error(
+        "no checkpoint in {path} can be read: {why}; to start anew, move them away or use another folder"
+    )]
+    Unreadable {
+        /// Where they lie.
+        path: String,
+        /// What is wrong with each.
+        why: String,
+    },
     /// The manifest cannot be read.
     #[error("{path}: {source}")]
     Manifest {

@@ -148,6 +148,10 @@ impl Place for Folder {
         self.publish(unfinished, folder)
     }
 
+    fn is_atomic(&self) -> bool {
+        true
+    }
+
     fn write_file(&self, file: &Blob) -> Result<(), CheckpointError> {
         let target = self.root.join(&file.name);
         let wrong = |error: io::Error| CheckpointError::io(&target, error);

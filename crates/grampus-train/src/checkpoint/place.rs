@@ -28,6 +28,9 @@ pub(super) trait Place: Send + Sync {
     /// Writes a folder whole or not at all; replaces one that is there. The last file is what makes it whole.
     fn write_folder(&self, folder: &str, files: &[Blob]) -> Result<(), CheckpointError>;
 
+    /// Whether a folder that a write did not finish is never seen under its name.
+    fn is_atomic(&self) -> bool;
+
     /// Writes a file in the place itself whole or not at all; replaces one that is there.
     fn write_file(&self, file: &Blob) -> Result<(), CheckpointError>;
 

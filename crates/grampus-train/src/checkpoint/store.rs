@@ -67,6 +67,8 @@ pub struct Skipped {
     pub name: String,
     /// What is wrong with it.
     pub reason: String,
+    /// It was never finished, as far as can be told: nothing is lost with it.
+    pub unfinished: bool,
 }
 
 /// The newest checkpoint that is whole, and the newer ones that are not.
@@ -132,12 +134,32 @@ impl Store {
                 Err(error @ CheckpointError::Remote { .. }) => return Err(error),
                 Err(error) => skipped.push(Skipped {
                     name: entry.name,
+                    unfinished: matches!(error, CheckpointError::Missing { .. }) && !self.place.is_atomic(),
                     reason: error.to_string(),
                 }),
             }
         }
         let found = None;
         Ok(Latest { found, skipped })
+    }
+
+    /// The same for a run that goes on: where none is whole but some were, that is an error, since a run that starts anew
+    /// would be written beside them.
+    pub fn resumable(&self) -> Result<Latest, CheckpointError> {
+        let latest = self.latest()?;
+        let lost: Vec<&str> = latest
+            .skipped
+            .iter()
+            .filter(|skipped| !skipped.unfinished)
+            .map(|skipped| skipped.reason.as_str())
+            .collect();
+        match latest.found.is_none() && !lost.is_empty() {
+            true => Err(CheckpointError::Unreadable {
+                path: self.place.path("", ""),
+                why: lost.join("; "),
+            }),
+            false => Ok(latest),
+        }
     }
 
     /// Reads a checkpoint; each byte is checked before it is handed out.

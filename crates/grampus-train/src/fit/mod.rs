@@ -100,6 +100,9 @@ pub struct Settings {
     /// The run was under way before, in this very position: whatever ended it there may have kept it from being saved.
     #[serde(default)]
     pub goes_on: bool,
+    /// The loss is a sum over rows, not a mean: every lane counts in full, and the loss of an epoch is the sum over its batches.
+    #[serde(default)]
+    pub sums: bool,
 }
 
 /// Reads batches. All workers' feeds give equally many.
@@ -135,6 +138,11 @@ pub trait Model {
     /// Sums over all lanes of all workers, and applies the step; says the loss of the batch, or nothing where it is still being
     /// computed: then [`Model::late`] says it. Nothing is applied unless every part came whole.
     fn commit(&mut self) -> Result<Option<f64>, Self::Error>;
+
+    /// A batch in which no row counts: nothing is trained, and the step is counted.
+    fn skip(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Losses that `commit` did not say and that are known by now, from the oldest on; all of them where it is to `wait`.
     fn late(&mut self, _wait: bool) -> Result<Vec<f64>, Self::Error> {

@@ -202,15 +202,27 @@ impl<B, E> Run<'_, B, E> {
     fn step(&mut self, batch: Batch<B>) -> Result<Option<Done>, E> {
         let total = match batch.total {
             Some(total) => total,
-            None => self.model.agree(&batch.parts)?,
+            None => {
+                self.enter(Phase::Sync);
+                self.model.agree(&batch.parts)?
+            }
         };
         if total.rows == 0 {
             return Ok(None);
         }
         self.watcher.step_begins(&self.at)?;
+        if total.weight == 0.0 {
+            // Such as where all labels are ignored: the mean over nothing is NaN, and would make all weights NaN.
+            self.model.skip()?;
+            self.count(&total);
+            return Ok(Some(Done { loss: None }));
+        }
         for part in batch.parts {
             // Exactly 1 where there is one lane, so that nothing is multiplied.
-            let share = part.weight / total.weight;
+            let share = match self.settings.sums {
+                true => 1.0,
+                false => part.weight / total.weight,
+            };
             let seed = lane_seed(
                 Draw::Model,
                 self.settings.seed,
@@ -238,20 +250,29 @@ impl<B, E> Run<'_, B, E> {
 
     /// A step is done.
     fn advance(&mut self, total: &Total, loss: Option<f64>) {
-        self.at.step += 1;
-        self.at.step_in_epoch += 1;
-        self.at.rows += total.rows;
-        self.at.score = None;
+        self.count(total);
         match loss {
             Some(loss) => self.learn(self.at.step, total.weight, loss),
             None => self.unknown.push_back((self.at.step, total.weight)),
         }
     }
 
+    fn count(&mut self, total: &Total) {
+        self.at.step += 1;
+        self.at.step_in_epoch += 1;
+        self.at.rows += total.rows;
+        self.at.score = None;
+    }
+
     /// The loss of a step is known.
     fn learn(&mut self, step: u64, weight: f64, loss: f64) {
-        self.at.loss_sum += loss * weight;
-        self.at.weight += weight;
+        if self.settings.sums {
+            self.at.loss_sum += loss;
+            self.at.weight = 1.0;
+        } else {
+            self.at.loss_sum += loss * weight;
+            self.at.weight += weight;
+        }
         self.at.loss = Some(loss);
         self.losses.push((step, loss));
     }

@@ -21,6 +21,8 @@ struct Rows {
     total_known: bool,
     /// It is known how many batches there are.
     steps_known: bool,
+    /// The batch of which no row counts, if any.
+    void: Option<usize>,
 }
 
 impl Rows {
@@ -32,6 +34,7 @@ impl Rows {
             left: Vec::new(),
             total_known: true,
             steps_known: false,
+            void: None,
         }
     }
 }
@@ -58,16 +61,18 @@ impl Feed for Rows {
         let Some(rows) = self.left.pop() else {
             return Ok(None);
         };
+        let number = self.sizes.len().checked_sub(self.left.len() + 1);
+        let counts = f64::from(u8::from(self.void.is_none() || self.void != number));
         let part = |lane, rows| Part {
             lane,
             rows,
-            weight: rows as f64,
+            weight: rows as f64 * counts,
             batch: (rows > 0).then_some(rows),
         };
         Ok(Some(Batch {
             total: self.total_known.then_some(Total {
                 rows,
-                weight: rows as f64,
+                weight: rows as f64 * counts,
             }),
             parts: vec![part(0, rows / 2), part(1, rows - rows / 2)],
         }))
@@ -79,6 +84,7 @@ struct Counts {
     clock: Rc<ManualClock>,
     shares: Vec<f64>,
     seeds: Vec<u64>,
+    skipped: usize,
     /// Whether losses are said later, and how many are not said yet.
     late: bool,
     unknown: usize,
@@ -106,6 +112,11 @@ impl Model for Counts {
         }
     }
 
+    fn skip(&mut self) -> Result<(), String> {
+        self.skipped += 1;
+        Ok(())
+    }
+
     fn late(&mut self, wait: bool) -> Result<Vec<f64>, String> {
         // Who does not wait learns of all steps but the last.
         let told = self.unknown.saturating_sub(usize::from(!wait));
@@ -118,7 +129,7 @@ impl Model for Counts {
         let rows = parts.iter().map(|part| part.rows).sum();
         Ok(Total {
             rows,
-            weight: rows as f64,
+            weight: parts.iter().map(|part| part.weight).sum(),
         })
     }
 }
@@ -184,6 +195,7 @@ fn settings() -> Settings {
         max_steps: None,
         end: None,
         goes_on: false,
+        sums: false,
         save: None,
     }
 }
@@ -203,6 +215,7 @@ fn run_with(settings: &Settings, at: Position, stop_at: Option<u64>, total_known
         clock: Rc::clone(&clock),
         shares: Vec::new(),
         seeds: Vec::new(),
+        skipped: 0,
         late,
         unknown: 0,
     };
@@ -385,6 +398,7 @@ fn an_epoch_whose_steps_are_all_done_is_ended_though_they_were_the_last() {
             clock: Rc::clone(&clock),
             shares: Vec::new(),
             seeds: Vec::new(),
+            skipped: 0,
             late: false,
             unknown: 0,
         };
@@ -463,8 +477,8 @@ fn workers_ask_each_other_where_nobody_knows_the_size_of_a_batch() {
     assert_eq!(ran.watcher.records[0].get("samples"), Some(10.0));
 }
 
-#[test]
-fn a_batch_without_rows_is_not_the_end_where_others_come() {
+/// One epoch of batches of these sizes; of the `void` one no row counts.
+fn epoch_of(sizes: &[u64], void: Option<usize>, settings: &Settings) -> (Position, Counts, Looks) {
     let clock = Rc::new(ManualClock::default());
     let log = Log::default();
     let mut model = Counts {
@@ -472,32 +486,73 @@ fn a_batch_without_rows_is_not_the_end_where_others_come() {
         clock: clock.clone(),
         shares: Vec::new(),
         seeds: Vec::new(),
+        skipped: 0,
         late: false,
         unknown: 0,
     };
-    // All rows of a batch are left out, before another and at the end.
     let mut feed = Rows {
-        sizes: vec![4, 0, 4, 0],
+        sizes: sizes.to_vec(),
         total_known: false,
         steps_known: true,
+        void,
         ..Rows::new(&log, &clock)
     };
-    let mut watcher = Looks::default();
+    let mut watcher = Looks {
+        log: log.clone(),
+        ..Looks::default()
+    };
     let mut at = Position::default();
     let here = Whereabouts::default();
     fit(
         &mut model,
         &mut feed,
         &mut watcher,
-        &settings(),
+        settings,
         &mut at,
         &*clock,
         &here,
     )
     .unwrap();
+    (at, model, watcher)
+}
+
+#[test]
+fn a_batch_without_rows_is_not_the_end_where_others_come() {
+    // All rows of a batch are left out, before another and at the end.
+    let (at, _, watcher) = epoch_of(&[4, 0, 4, 0], None, &settings());
     assert_eq!((at.epoch, at.step), (1, 2));
     assert_eq!(watcher.records[0].get("samples"), Some(8.0));
     assert_eq!(watcher.records[0].get("steps"), Some(4.0));
+}
+
+#[test]
+fn a_batch_of_which_no_row_counts_is_a_skipped_step() {
+    for void in 0..3 {
+        let (at, model, watcher) = epoch_of(&[4, 4, 2], Some(void), &settings());
+        assert_eq!((at.epoch, at.step, model.skipped), (1, 3, 1));
+        assert_eq!(model.shares, [0.5; 4]);
+        assert_eq!(
+            steps_of(&watcher.log.borrow())
+                .iter()
+                .filter(|line| line.starts_with("step"))
+                .count(),
+            3
+        );
+        let record = &watcher.records[0];
+        assert_eq!(record.get("samples"), Some(10.0));
+        assert_eq!((record.get("steps"), record.get("loss")), (Some(3.0), Some(0.5)));
+    }
+}
+
+#[test]
+fn a_loss_that_is_a_sum_is_not_divided() {
+    let sums = Settings {
+        sums: true,
+        ..settings()
+    };
+    let (_, model, watcher) = epoch_of(&[4, 4, 2], None, &sums);
+    assert_eq!(model.shares, [1.0; 6]);
+    assert_eq!(watcher.records[0].get("loss"), Some(1.5));
 }
 
 #[test]

@@ -179,6 +179,20 @@ impl Metric {
         }
     }
 
+    /// Whether more is better; `None` of a curve, and of a signed error, which is best at 0.
+    pub fn higher_is_better(&self) -> Option<bool> {
+        match self {
+            Self::Share(_)
+            | Self::Ratio(..)
+            | Self::Auc { .. }
+            | Self::R2
+            | Self::AveragePrecision(_)
+            | Self::Groups(_) => Some(true),
+            Self::Mean(Mean::MeanError | Mean::Mpe) | Self::Curve(_) => None,
+            Self::Mean(_) | Self::Median(_) => Some(false),
+        }
+    }
+
     /// A state that has seen nothing.
     pub fn state(&self) -> State {
         State::new(self)

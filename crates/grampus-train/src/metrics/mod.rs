@@ -18,6 +18,7 @@
 mod area;
 mod boxes;
 mod curve;
+mod direction;
 mod error;
 mod exact;
 mod explained;
@@ -38,6 +39,7 @@ mod tests;
 mod values;
 
 pub use curve::Curve;
+pub use direction::{VALIDATED, higher_is_better};
 pub use error::{Described, MetricError};
 pub use exact::ExactSum;
 pub use groups::{Groups, Recommended};

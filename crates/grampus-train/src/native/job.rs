@@ -1,5 +1,6 @@
 //! What workers are asked to do, as it travels to them.
 
+use grampus_core::platform::Population;
 use grampus_data::batch::Output;
 use grampus_native::optim::Optimizer;
 use grampus_native::schedule::Schedule;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::learner::{Bounds, LayerGroup};
 use super::packed::PackedArray;
 use crate::fit::{Position, Record};
-use crate::metrics::Metric;
+use crate::metrics::{Metric, higher_is_better};
 use crate::plan::{Draw, lane_seed};
 use crate::trigger::Trigger;
 
@@ -39,6 +40,30 @@ impl Spec {
     pub fn network<T: Real>(&self, seed: u64, threads: u32) -> Result<Network<T>, NativeError> {
         let seed = lane_seed(Draw::Make, seed, 0, 0, 0);
         Network::new(&self.model, seed, threads as usize)
+    }
+
+    /// The schedule, with the direction of the metric that a plateau in it looks at.
+    pub fn settled_schedule(&self) -> Result<Option<Schedule>, NativeError> {
+        let mut schedule = self.schedule.clone();
+        if let Some(schedule) = &mut schedule {
+            schedule.check()?;
+            schedule.settle(&|name| higher_is_better(name, |bare| self.direction(bare)))?;
+        }
+        Ok(schedule)
+    }
+
+    fn direction(&self, name: &str) -> Option<Option<bool>> {
+        let named = self.metrics.iter().find(|named| named.name == name);
+        named.map(|named| named.metric.higher_is_better())
+    }
+
+    /// What is wrong with a trigger that waits for a score, if anything is.
+    pub fn check_score(&self, trigger: &Trigger, validates: bool) -> Result<(), String> {
+        let directions = self
+            .metrics
+            .iter()
+            .map(|named| (named.name.as_str(), named.metric.higher_is_better()));
+        trigger.check_score(directions, validates)
     }
 }
 
@@ -134,6 +159,9 @@ pub struct FitJob {
     pub saving: Option<Saving>,
     /// How often it went on after workers were lost.
     pub losses: u32,
+    /// On what it was trained before: where that differs, its bits may.
+    #[serde(default)]
+    pub platforms: Vec<Population>,
 }
 
 /// To evaluate or to predict.

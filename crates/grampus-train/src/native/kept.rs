@@ -29,8 +29,9 @@ pub struct Kept {
 pub enum Has {
     /// All of it, as [`State::to_bytes`] gives it.
     Whole(Vec<u8>),
-    /// The parts that are this worker's, and what is said about the rest.
-    Parts(Vec<u8>, String),
+    /// The parts that are this worker's, and what is said about the rest. Until the first step after a loss, they are those
+    /// of all workers.
+    Parts(Vec<Vec<u8>>, String),
 }
 
 /// What a run goes on with.
@@ -59,16 +60,18 @@ impl Kept {
 
 /// Lets all workers go on from where the one stands that has come furthest; nothing where nobody has anything.
 ///
+/// From here on all of them have it in `kept`, which is theirs to let go once a step is done: another may be lost before.
+///
 /// ```text
 /// ranks have come to   step 7, step 8, nowhere   →   all go on from step 8, which rank 1 has
 /// ```
 pub(super) fn gone_on<T: Real + Element>(
     job: &mut FitJob,
-    kept: Option<Kept>,
+    kept: &mut Option<Kept>,
     seat: &Seat,
 ) -> Result<Option<Start<T>>, RunError> {
-    let mine = kept.filter(|kept| kept.run == job.id);
-    let reached = mine.as_ref().map(Kept::reached);
+    let mine = kept.as_ref().filter(|kept| kept.run == job.id);
+    let reached = mine.map(Kept::reached);
     let told = seat.gather(&serde_json::to_vec(&reached).map_err(unreadable)?)?;
     let mut places: Vec<Option<Reached>> = Vec::with_capacity(told.len());
     for each in &told {
@@ -87,7 +90,7 @@ pub(super) fn gone_on<T: Real + Element>(
             })
         );
     let text = match mine.filter(|_| sends) {
-        Some(kept) => postcard::to_stdvec(&kept).map_err(unreadable)?,
+        Some(kept) => postcard::to_stdvec(kept).map_err(unreadable)?,
         None => Vec::new(),
     };
     let mut all: Vec<Option<Kept>> = Vec::with_capacity(places.len());
@@ -95,23 +98,32 @@ pub(super) fn gone_on<T: Real + Element>(
         let kept = (!each.is_empty()).then(|| postcard::from_bytes(&each));
         all.push(kept.transpose().map_err(unreadable)?);
     }
-    let Some(best) = all[source].clone() else {
+    let Some(mut best) = all[source].take() else {
         return Ok(None);
     };
-    job.at = best.at;
-    job.records = best.records;
-    Ok(Some(match best.has {
-        Has::Whole(bytes) => Start::State(Some(Box::new(State::from_bytes(&bytes)?))),
-        Has::Parts(_, plain) => {
-            let mut parts = Vec::new();
-            for kept in all.into_iter().flatten() {
-                if let Has::Parts(bytes, _) = kept.has {
-                    parts.push(Held::from_bytes(&bytes).map_err(RunError::Asked)?);
-                }
+    if let Has::Parts(parts, _) = &mut best.has {
+        for other in all.into_iter().flatten() {
+            if let Has::Parts(others, _) = other.has {
+                parts.extend(others);
             }
-            Start::Parts(parts, serde_json::from_str(&plain).map_err(unreadable)?)
         }
-    }))
+        // Where this is not the first loss since the last step, each worker has sent all of them.
+        parts.sort_unstable();
+        parts.dedup();
+    }
+    (job.at, job.records) = (best.at, best.records.clone());
+    let start = match &best.has {
+        Has::Whole(bytes) => Start::State(Some(Box::new(State::from_bytes(bytes)?))),
+        Has::Parts(parts, plain) => {
+            let parts = parts
+                .iter()
+                .map(|bytes| Held::from_bytes(bytes).map_err(RunError::Asked));
+            let parts = parts.collect::<Result<_, _>>()?;
+            Start::Parts(parts, serde_json::from_str(plain).map_err(unreadable)?)
+        }
+    };
+    *kept = Some(best);
+    Ok(Some(start))
 }
 
 /// The first of those that have come furthest; nothing where nobody has anything.

@@ -59,9 +59,7 @@ impl<T: Real + Element> Trained<T> {
         let judging = Judging::new(network, loss.clone())?;
         let mut learner = Learner::new(judging, optimizer, spec.bounds)?;
         learner.set_groups(&spec.groups)?;
-        if let Some(schedule) = &spec.schedule {
-            schedule.check()?;
-        }
+        let schedule = spec.settled_schedule()?;
         if let Some(state) = state {
             state.load(&mut learner)?;
         }
@@ -77,7 +75,7 @@ impl<T: Real + Element> Trained<T> {
         Ok(Self {
             gradients,
             seat: seat.clone(),
-            schedule: spec.schedule.clone(),
+            schedule,
             plateau: state.and_then(|state| state.plain.plateau.clone()),
             first_kept: kept.clone(),
             kept,
@@ -188,8 +186,8 @@ impl<T: Real + Element> Trained<T> {
         };
         let trained = self.learner.train(&mut self.gradients, index, lane, share, seed);
         let loss = trained.map_err(|error| located(error.into(), part.lane, batch, Some(self.step + 1)))?;
-        // As it is summed.
-        let shared = (loss * share) as f32;
+        // As it is summed; the mean over rows that count for nothing is not a number.
+        let shared = if share == 0.0 { 0.0 } else { (loss * share) as f32 };
         if !shared.is_finite() {
             let first = self.learner.judging.network.first_not_finite();
             let layer = first.map_or(String::new(), |(name, kind)| {
@@ -305,6 +303,11 @@ impl<T: Real + Element> Model for Lent<T> {
 
     fn commit(&mut self) -> Result<Option<f64>, RunError> {
         self.0.borrow_mut().commit()
+    }
+
+    fn skip(&mut self) -> Result<(), RunError> {
+        self.0.borrow_mut().step += 1;
+        Ok(())
     }
 
     fn applied(&self) -> Option<f64> {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use grampus_collective::Element;
 use grampus_core::SystemClock;
+use grampus_core::platform::{self, Platform};
 use grampus_native::Real;
 
 use super::error::RunError;
@@ -41,10 +42,13 @@ pub struct Fitted {
     pub records: Vec<Record>,
     /// Why it ended.
     pub reason: String,
+    /// Why its last checkpoint could not be written, where none was before.
+    pub unsaved: Option<String>,
 }
 
 /// Trains, from a state or from the first weights. What this worker has of the run when it is cut off is left in `kept`; where the
-/// run was cut off before, it goes on from what all workers have kept together, or from its last checkpoint.
+/// run was cut off before, it goes on from what all workers have kept together, or from its last checkpoint. Until the first step
+/// is done, that stays in `kept`: another worker may be lost while it travels.
 pub fn fit<T: Real + Element>(
     mut job: FitJob,
     state: Option<State>,
@@ -52,7 +56,8 @@ pub fn fit<T: Real + Element>(
     hooks: Hooks<'_>,
     kept: &mut Option<Kept>,
 ) -> Result<Fitted, RunError> {
-    let mut trained = begun::<T>(&mut job, state, seat, kept.take(), hooks.tell)?;
+    compare_platforms(&mut job, seat, hooks.tell)?;
+    let mut trained = begun::<T>(&mut job, state, seat, kept, hooks.tell)?;
     if job.spec.sharded {
         trained.divide();
     }
@@ -61,7 +66,7 @@ pub fn fit<T: Real + Element>(
     trained.step = job.at.step;
     trained.wants_to_stop = hooks.wants_to_stop;
     let trained = Rc::new(RefCell::new(trained));
-    let mut watch = watch(&job, &trained, feed.total(), hooks.tell)?;
+    let mut watch = watch(&job, &trained, feed.total(), hooks.tell, kept)?;
     if seat.leads() {
         (hooks.tell)(&begin(&job, &mut feed, seat)?);
     }
@@ -80,18 +85,20 @@ pub fn fit<T: Real + Element>(
     // Also where all went well: the first worker may be lost before its answer has arrived.
     if ended.as_ref().map_or_else(RunError::is_consequence, |_| true) {
         trained.roll_back();
-        *kept = has(&trained)?.map(|has| Kept {
-            run: job.id.clone(),
-            at,
-            records: records.clone(),
-            has,
-        });
+        if let Some(has) = has(&trained)? {
+            *kept = Some(Kept {
+                run: job.id.clone(),
+                at,
+                records: records.clone(),
+                has,
+            });
+        }
     }
     let outcome = ended?;
-    if let Some(mut store) = store {
-        store.wait()?;
-    }
+    // What was trained goes home, whatever became of the file.
+    let unsaved = store.and_then(|mut store| store.settle().err());
     Ok(Fitted {
+        unsaved: unsaved.map(|error| error.to_string()),
         state: trained.state()?,
         at,
         records,
@@ -99,15 +106,34 @@ pub fn fit<T: Real + Element>(
     })
 }
 
+/// Withdraws the promise of equal bits, aloud, where workers compute on machines that differ.
+fn compare_platforms(job: &mut FitJob, seat: &Seat, tell: &dyn Fn(&Event)) -> Result<(), RunError> {
+    let mut mine = platform::processor();
+    mine.insert("grampus".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let unreadable = |error: postcard::Error| RunError::Asked(error.to_string());
+    let told = seat.gather(&postcard::to_stdvec(&(host, mine)).map_err(unreadable)?)?;
+    let members: Result<Vec<(String, Platform)>, _> =
+        told.iter().map(|each| postcard::from_bytes(each)).collect();
+    let known = std::mem::take(&mut job.platforms);
+    let (all, why) = platform::compare(known, &members.map_err(unreadable)?, job.losses > 0);
+    job.platforms = all;
+    if let Some(text) = why.filter(|_| seat.leads()) {
+        tell(&Event::Note { text });
+    }
+    Ok(())
+}
+
 /// The model as the run begins, or as it goes on after workers were lost.
 fn begun<T: Real + Element>(
     job: &mut FitJob,
     state: Option<State>,
     seat: &Seat,
-    kept: Option<Kept>,
+    kept: &mut Option<Kept>,
     tell: &dyn Fn(&Event),
 ) -> Result<Trained<T>, RunError> {
     if job.losses == 0 {
+        *kept = None;
         return Trained::new(&job.spec, seat, state.as_ref());
     }
     let why = match gone_on::<T>(job, kept, seat)? {
@@ -121,6 +147,7 @@ fn begun<T: Real + Element>(
         }
         None => "no worker is left that has the run".to_owned(),
     };
+    *kept = None;
     let state = from_checkpoint(job, seat)?;
     if seat.leads() {
         let text = format!(
@@ -140,7 +167,10 @@ fn has<T: Real + Element>(trained: &Trained<T>) -> Result<Option<Has>, RunError>
     let plain =
         serde_json::to_string(&trained.plain()).map_err(|error| RunError::Asked(error.to_string()))?;
     match trained.held()? {
-        Some(held) => Ok(Some(Has::Parts(held.to_bytes().map_err(RunError::Asked)?, plain))),
+        Some(held) => Ok(Some(Has::Parts(
+            vec![held.to_bytes().map_err(RunError::Asked)?],
+            plain,
+        ))),
         None => Ok(None),
     }
 }
@@ -151,6 +181,7 @@ fn watch<'a, T: Real + Element>(
     trained: &Rc<RefCell<Trained<T>>>,
     samples: u64,
     tell: &'a dyn Fn(&Event),
+    kept: &'a mut Option<Kept>,
 ) -> Result<Watch<'a, T>, RunError> {
     let seat = trained.borrow().seat.clone();
     let validation = job.validation.clone();
@@ -167,6 +198,7 @@ fn watch<'a, T: Real + Element>(
         samples,
         records: job.records.clone(),
         tell,
+        kept,
     })
 }
 
@@ -179,6 +211,8 @@ fn settings(job: &FitJob) -> Settings {
         end: job.end.clone(),
         save: job.saving.as_ref().map(|saving| saving.every.clone()),
         goes_on: job.losses > 0,
+        // Native losses are means.
+        sums: false,
     }
 }
 

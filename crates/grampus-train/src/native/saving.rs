@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use grampus_core::platform::Population;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -36,6 +37,8 @@ struct Meta {
     best: Option<(f64, String)>,
     #[serde(default)]
     why: String,
+    #[serde(default)]
+    platforms: Vec<Population>,
 }
 
 /// A run as it was saved.
@@ -54,22 +57,18 @@ pub struct Resumed {
     pub records: Vec<Record>,
     /// Rows of a batch, and of an epoch.
     pub rows: (Option<u64>, Option<u64>),
+    /// On what it was trained.
+    pub platforms: Vec<Population>,
     /// Why newer ones were passed over.
     pub skipped: Vec<String>,
 }
 
-/// The newest whole checkpoint of a place, if there is one.
+/// The newest whole checkpoint of a place, if there is one; an error where all that there are cannot be read.
 pub fn resumed(url: &str) -> Result<Option<Resumed>, RunError> {
-    let latest = Store::open(url)?.latest()?;
+    let latest = Store::open(url)?.resumable()?;
     let skipped: Vec<String> = latest.skipped.into_iter().map(|each| each.reason).collect();
     let Some((entry, checkpoint)) = latest.found else {
-        return match skipped.is_empty() {
-            true => Ok(None),
-            false => Err(RunError::Asked(format!(
-                "no checkpoint at {url} is whole: {}",
-                skipped.join("; ")
-            ))),
-        };
+        return Ok(None);
     };
     let mut found = read(entry.name, checkpoint)?;
     found.skipped = skipped;
@@ -94,6 +93,7 @@ fn read(name: String, checkpoint: Checkpoint) -> Result<Resumed, RunError> {
         layout: meta.layout,
         records: meta.records.into_iter().map(record).collect(),
         rows: (meta.batch_size, meta.samples),
+        platforms: meta.platforms,
         skipped: Vec::new(),
     })
 }
@@ -103,6 +103,8 @@ pub(super) struct RunStore {
     writer: Writer,
     saving: Saving,
     written: Vec<String>,
+    /// A place that never took anything is a mistake, one that takes nothing more may be full.
+    worked: bool,
 }
 
 impl RunStore {
@@ -116,6 +118,7 @@ impl RunStore {
         Ok(Self {
             writer: Writer::new(store),
             saving: saving.clone(),
+            worked: !written.is_empty(),
             written,
         })
     }
@@ -144,6 +147,7 @@ impl RunStore {
             meters: serde_json::Map::new(),
             best: None,
             why: why.to_owned(),
+            platforms: job.platforms.clone(),
         };
         let order = Order {
             name: name.clone(),
@@ -164,9 +168,18 @@ impl RunStore {
         Ok(Some(path))
     }
 
-    /// Waits until all is written.
-    pub fn wait(&mut self) -> Result<(), CheckpointError> {
-        self.writer.wait(WITHIN).map(drop)
+    /// Waits until all is written. Where that cannot be and something was written before, says so: the run goes on.
+    pub fn settle(&mut self) -> Result<Option<String>, CheckpointError> {
+        match self.writer.wait(WITHIN) {
+            Ok(written) => {
+                self.worked |= written.is_some();
+                Ok(None)
+            }
+            Err(error) if self.worked => Ok(Some(format!(
+                "a checkpoint could not be written, and the run goes on: {error}"
+            ))),
+            Err(error) => Err(error),
+        }
     }
 }
 

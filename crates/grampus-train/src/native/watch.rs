@@ -9,6 +9,7 @@ use grampus_native::Real;
 use super::error::RunError;
 use super::feed::RowsFeed;
 use super::job::{Event, FitJob};
+use super::kept::Kept;
 use super::model::Trained;
 use super::pass::judge;
 use super::saving::RunStore;
@@ -23,6 +24,8 @@ pub(super) struct Watch<'a, T> {
     pub samples: u64,
     pub records: Vec<Record>,
     pub tell: &'a dyn Fn(&Event),
+    /// What the run goes on from after a loss.
+    pub kept: &'a mut Option<Kept>,
 }
 
 impl<T: Real + Element> Watch<'_, T> {
@@ -52,6 +55,8 @@ impl<T: Real + Element> Watcher for Watch<'_, T> {
     }
 
     fn step_ends(&mut self, _at: &Position, _loss: Option<f64>) -> Result<Option<String>, RunError> {
+        // Until now it may have been nowhere else.
+        *self.kept = None;
         let stops = self.trained.borrow().stops;
         Ok(stops.then(|| "it was asked to end".to_owned()))
     }
@@ -93,8 +98,13 @@ impl<T: Real + Element> Watcher for Watch<'_, T> {
         let Some(store) = &mut self.store else {
             return Ok(());
         };
+        let trouble = store.settle()?;
         let told = (self.records.as_slice(), self.samples, why);
-        if let Some(path) = store.save(state, self.job, at, told)? {
+        let path = store.save(state, self.job, at, told)?;
+        if let Some(text) = trouble {
+            self.tell(&Event::Note { text });
+        }
+        if let Some(path) = path {
             self.tell(&Event::Checkpoint {
                 path,
                 why: why.to_owned(),

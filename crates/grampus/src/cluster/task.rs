@@ -43,6 +43,8 @@ pub(crate) struct Told {
     pub at: Position,
     pub records: Vec<Record>,
     pub reason: String,
+    /// Why the run could not be saved, where it could not.
+    pub unsaved: Option<String>,
 }
 
 /// What an answer says about the bytes beside it.
@@ -220,6 +222,7 @@ fn trained(fitted: Fitted) -> Trained {
             at: fitted.at,
             records: fitted.records,
             reason: fitted.reason,
+            unsaved: fitted.unsaved,
         },
         state: fitted.state,
     }

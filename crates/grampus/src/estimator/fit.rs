@@ -164,6 +164,7 @@ impl Estimator {
         if fit.batch_size == 0 {
             return Err(Error::Asked("batch_size must be at least 1, it is 0".to_owned()));
         }
+        self.check_directions(&fit)?;
         let mut show = Show::new(!cluster.shows());
         let saving = fit.saving();
         let found = self.sought(&fit, saving.as_ref(), &show)?;
@@ -171,6 +172,7 @@ impl Estimator {
         if let Some(found) = found {
             check_rows(&found, &job, data)?;
             (job.first, job.at, job.records) = (found.first, found.at, found.records);
+            job.platforms = found.platforms;
             self.state = Some(found.state);
         }
         let told = loop {
@@ -195,6 +197,9 @@ impl Estimator {
         };
         self.at = told.at;
         self.layout = Some(job.layout);
+        if let Some(why) = told.unsaved {
+            return Err(Error::Unsaved { why });
+        }
         Ok(History {
             epochs: told.records,
             reason: told.reason,
@@ -287,7 +292,22 @@ impl Estimator {
             end: fit.end.clone(),
             saving,
             losses: 0,
+            platforms: Vec::new(),
         })
+    }
+
+    /// Refuses plateaus and triggers that look at a metric in the wrong direction, before workers are asked.
+    fn check_directions(&self, fit: &Fit<'_>) -> Result<()> {
+        self.spec
+            .settled_schedule()
+            .map_err(|error| Error::Asked(error.to_string()))?;
+        let triggers = fit.end.iter().chain([&fit.every]);
+        for trigger in triggers {
+            self.spec
+                .check_score(trigger, fit.validation.is_some())
+                .map_err(Error::Asked)?;
+        }
+        Ok(())
     }
 
     /// Keeps what the first worker has trained.

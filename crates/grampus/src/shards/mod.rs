@@ -56,13 +56,13 @@ impl Shards {
 
     /// The rows of CSV files with a header.
     pub fn csv(pattern: &str) -> Result<Self> {
-        let files = found(pattern, &["csv", "tsv", "txt"])?;
+        let files = found(pattern, csv::EXTENSIONS)?;
         Ok(Self::table(csv::read(&files, &CsvOptions::default())?))
     }
 
     /// The rows of files of JSON lines.
     pub fn json(pattern: &str) -> Result<Self> {
-        let files = found(pattern, &["json", "jsonl", "ndjson"])?;
+        let files = found(pattern, json::EXTENSIONS)?;
         Ok(Self::table(json::read(&files)?))
     }
 
@@ -131,7 +131,8 @@ impl Shards {
         self.anew()
     }
 
-    /// These columns, side by side, are what should come out. Without it, it is a column `y`, where there is one.
+    /// These columns, side by side, are what should come out; one alone is a number for each row, which losses such as
+    /// [`Loss::Mse`](grampus_native::Loss::Mse) compare with a model that ends in one number. Without it, it is a column `y`, where there is one.
     pub fn labels<C: Into<Column>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.labels = Some(Output::new(columns, None));
         self.anew()

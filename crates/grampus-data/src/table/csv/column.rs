@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::NullBufferBuilder;
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray, new_null_array};
+use arrow::array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray, UInt64Array, new_null_array,
+};
 use arrow::buffer::{BooleanBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::DataType;
 
@@ -16,6 +18,7 @@ pub(super) enum Kind {
     Nothing,
     Bool,
     Int,
+    UInt,
     Float,
     Text,
 }
@@ -25,9 +28,22 @@ impl Kind {
         match self {
             Self::Bool => DataType::Boolean,
             Self::Int => DataType::Int64,
+            Self::UInt => DataType::UInt64,
             // Of a column without any value pandas makes this.
             Self::Nothing | Self::Float => DataType::Float64,
             Self::Text => DataType::Utf8,
+        }
+    }
+
+    /// Whether a field can be read as this kind.
+    pub fn holds(self, field: &[u8]) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Bool => boolean(field).is_some(),
+            Self::Int => integer::<i64>(field).is_some(),
+            Self::UInt => integer::<u64>(field).is_some(),
+            Self::Float => float(field).is_some(),
+            Self::Text => true,
         }
     }
 }
@@ -39,10 +55,12 @@ pub(super) struct Seen(u8);
 impl Seen {
     const BOOL: u8 = 1;
     const INT: u8 = 2;
+    /// Above int64, within uint64.
+    const UINT: u8 = 4;
     /// Digits only, and too many for 64 bits.
-    const LONG: u8 = 4;
-    const FLOAT: u8 = 8;
-    const TEXT: u8 = 16;
+    const LONG: u8 = 8;
+    const FLOAT: u8 = 16;
+    const TEXT: u8 = 32;
 
     pub fn of(field: &[u8]) -> Self {
         let digits = field.trim_ascii();
@@ -51,7 +69,8 @@ impl Seen {
             .or(digits.strip_prefix(b"+"))
             .unwrap_or(digits);
         Self(match field {
-            _ if int(field).is_some() => Self::INT,
+            _ if integer::<i64>(field).is_some() => Self::INT,
+            _ if integer::<u64>(field).is_some() => Self::UINT,
             _ if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Self::LONG,
             _ if float(field).is_some() => Self::FLOAT,
             _ if boolean(field).is_some() => Self::BOOL,
@@ -63,28 +82,16 @@ impl Seen {
         Self(self.0 | other.0)
     }
 
-    /// Whether a kind holds all of them.
-    pub fn fits(self, kind: Kind) -> bool {
-        let held = match kind {
-            Kind::Nothing => 0,
-            Kind::Bool => Self::BOOL,
-            Kind::Int => Self::INT,
-            Kind::Float => Self::INT | Self::LONG | Self::FLOAT,
-            Kind::Text => u8::MAX,
-        };
-        self.0 & !held == 0
-    }
-
-    /// The narrowest kind that holds all of them.
+    /// The narrowest kind that holds all of them; where integers need more than 64 bits, one that the reader finds not to.
     pub fn kind(self) -> Kind {
         match self.0 {
             0 => Kind::Nothing,
             Self::BOOL => Kind::Bool,
-            Self::INT => Kind::Int,
             seen if seen & (Self::BOOL | Self::TEXT) != 0 => Kind::Text,
             seen if seen & Self::FLOAT != 0 => Kind::Float,
-            // As floats they would lose digits, and nobody would know.
-            _ => Kind::Text,
+            seen if seen & Self::UINT != 0 => Kind::UInt,
+            // As floats or texts, those that are too long would be something else, and nobody would know.
+            _ => Kind::Int,
         }
     }
 }
@@ -94,6 +101,7 @@ enum Values {
     Nothing,
     Bool(Vec<bool>),
     Int(Vec<i64>),
+    UInt(Vec<u64>),
     Float(Vec<f64>),
     Text {
         ends: Vec<i32>,
@@ -116,6 +124,7 @@ impl Column {
                 Kind::Nothing => Values::Nothing,
                 Kind::Bool => Values::Bool(Vec::with_capacity(rows)),
                 Kind::Int => Values::Int(Vec::with_capacity(rows)),
+                Kind::UInt => Values::UInt(Vec::with_capacity(rows)),
                 Kind::Float => Values::Float(Vec::with_capacity(rows)),
                 Kind::Text => {
                     let mut ends = Vec::with_capacity(rows + 1);
@@ -158,8 +167,9 @@ impl Column {
         Ok(end)
     }
 
+    /// Takes a field; one that a short row lacks is empty.
     #[inline]
-    fn push(&mut self, field: &[u8], missing: &Missing) {
+    pub fn push(&mut self, field: &[u8], missing: &Missing) {
         if missing.holds(field) {
             return self.push_null();
         }
@@ -171,8 +181,12 @@ impl Column {
                 true
             }
             Values::Bool(values) => boolean(field).map(|value| values.push(value)).is_some(),
-            Values::Int(values) => int(field).map(|value| values.push(value)).is_some(),
-            Values::Float(values) => float(field).map(|value| values.push(value)).is_some(),
+            Values::Int(values) => integer(field).map(|value| values.push(value)).is_some(),
+            Values::UInt(values) => integer(field).map(|value| values.push(value)).is_some(),
+            Values::Float(values) => match float(field) {
+                Some(value) if missing.holds_number(value) => return self.push_null(),
+                found => found.map(|value| values.push(value)).is_some(),
+            },
             Values::Nothing | Values::Lost => false,
         };
         match fits {
@@ -185,11 +199,12 @@ impl Column {
     }
 
     #[inline]
-    pub fn push_null(&mut self) {
+    fn push_null(&mut self) {
         match &mut self.values {
             Values::Nothing | Values::Lost => {}
             Values::Bool(values) => values.push(false),
             Values::Int(values) => values.push(0),
+            Values::UInt(values) => values.push(0),
             Values::Float(values) => values.push(0.0),
             Values::Text { ends, bytes } => ends.push(bytes.len() as i32),
         }
@@ -209,6 +224,7 @@ impl Column {
             Values::Nothing => new_null_array(&DataType::Float64, rows),
             Values::Bool(values) => Arc::new(BooleanArray::new(BooleanBuffer::from(values), nulls)),
             Values::Int(values) => Arc::new(Int64Array::new(ScalarBuffer::from(values), nulls)),
+            Values::UInt(values) => Arc::new(UInt64Array::new(ScalarBuffer::from(values), nulls)),
             Values::Float(values) => Arc::new(Float64Array::new(ScalarBuffer::from(values), nulls)),
             Values::Text { ends, bytes } => {
                 return text(ends, bytes, nulls).map(|array| Some(array as ArrayRef));
@@ -246,12 +262,14 @@ fn text(ends: Vec<i32>, bytes: Vec<u8>, nulls: Option<NullBuffer>) -> Result<Arc
     }))
 }
 
-fn int(field: &[u8]) -> Option<i64> {
+fn integer<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
     std::str::from_utf8(field.trim_ascii()).ok()?.parse().ok()
 }
 
+/// A number; "nan" in all its forms is a word, which the list of missing values may hold.
 fn float(field: &[u8]) -> Option<f64> {
-    fast_float2::parse(field.trim_ascii()).ok()
+    let value: f64 = fast_float2::parse(field.trim_ascii()).ok()?;
+    (!value.is_nan()).then_some(value)
 }
 
 fn boolean(field: &[u8]) -> Option<bool> {
@@ -281,7 +299,9 @@ mod tests {
         assert_eq!(kind(&["true", "1"]), Kind::Text);
         assert_eq!(kind(&["1", "x"]), Kind::Text);
         assert_eq!(kind(&["9223372036854775807"]), Kind::Int);
-        assert_eq!(kind(&["9223372036854775808"]), Kind::Text);
+        assert_eq!(kind(&["9223372036854775808"]), Kind::UInt);
+        assert_eq!(kind(&["18446744073709551615", "0"]), Kind::UInt);
+        assert_eq!(kind(&["9223372036854775808", "x"]), Kind::Text);
         assert_eq!(kind(&["9223372036854775808", "1.5"]), Kind::Float);
     }
 }

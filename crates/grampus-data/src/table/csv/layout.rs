@@ -112,18 +112,49 @@ fn texts(cursor: &mut Cursor<'_>, input: &Input) -> Result<Result<Vec<String>, U
     }
 }
 
-/// Names that are not there, or twice, as pandas makes them.
-fn distinct(mut names: Vec<String>) -> Vec<String> {
-    for place in 0..names.len() {
-        if names[place].is_empty() {
-            names[place] = format!("Unnamed: {place}");
-        }
-        let wanted = names[place].clone();
+/// Names that are not there, or twice, as pandas makes them: a number is added, and none that the file has itself.
+fn distinct(found: Vec<String>) -> Vec<String> {
+    let is_unnamed: Vec<bool> = found.iter().map(String::is_empty).collect();
+    let found: Vec<String> = (0..)
+        .zip(found)
+        .map(|(place, name)| {
+            if name.is_empty() {
+                format!("Unnamed: {place}")
+            } else {
+                name
+            }
+        })
+        .collect();
+    let mut names: Vec<String> = vec![String::new(); found.len()];
+    // Those that the file names come before those that it does not.
+    let order = (0..found.len()).filter(|place| !is_unnamed[*place]);
+    for place in order.chain((0..found.len()).filter(|place| is_unnamed[*place])) {
+        let mut name = found[place].clone();
         let mut number = 0;
-        while names[..place].contains(&names[place]) {
+        while names.contains(&name) || (number > 0 && found.contains(&name)) {
             number += 1;
-            names[place] = format!("{wanted}.{number}");
+            name = format!("{}.{number}", found[place]);
         }
+        names[place] = name;
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_pandas() {
+        for (found, wanted) in [
+            ("a,a,a.1", "a,a.2,a.1"),
+            ("a,a,a.1,a", "a,a.2,a.1,a.3"),
+            ("a.1,a,a", "a.1,a,a.2"),
+            (",,Unnamed: 1", "Unnamed: 0,Unnamed: 1.1,Unnamed: 1"),
+            ("a,,", "a,Unnamed: 1,Unnamed: 2"),
+        ] {
+            let found = found.split(',').map(str::to_owned).collect();
+            assert_eq!(distinct(found).join(","), wanted);
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod column;
 mod cursor;
 mod cut;
 mod layout;
+mod line_ends;
 mod missing;
 mod options;
 mod part;
@@ -29,6 +30,11 @@ use missing::Missing;
 pub use options::{CsvOptions, Header, Picked, Types};
 use part::{Parsed, Part, Plan};
 
+/// How names of such files end, for [`find`](crate::source::find).
+pub const EXTENSIONS: &[&str] = &[
+    "csv", "csv.gz", "csv.zst", "tsv", "tsv.gz", "tsv.zst", "txt", "txt.gz", "txt.zst",
+];
+
 /// What one thread reads at a time: far more than a row, far less than memory.
 const PART_BYTES: usize = 8 << 20;
 /// Rows that are looked at before all are read, and parts that they come from.
@@ -41,13 +47,15 @@ struct Input {
     bytes: Bytes,
 }
 
-/// Reads files with the same columns, one after the other, into one table. The type of a column is the narrowest of bool, int64, float64
-/// and utf8 that holds all its values.
+/// Reads files with the same columns, one after the other, into one table; those whose names end in `.gz` or `.zst` are
+/// decompressed. The type of a column is the narrowest of bool, int64, uint64, float64 and utf8 that holds all its values;
+/// integers that need more than 64 bits are an error.
 pub fn read(files: &[File], options: &CsvOptions) -> Result<Table, DataError> {
+    let dialect = options.dialect()?;
     let read = |file: &File| {
         Ok(Input {
             name: file.name().to_owned(),
-            bytes: file.bytes()?,
+            bytes: line_ends::normalize(file.text()?, dialect),
         })
     };
     let threads = if files.iter().any(File::is_remote) {
@@ -69,7 +77,7 @@ pub fn read(files: &[File], options: &CsvOptions) -> Result<Table, DataError> {
 pub fn read_bytes(name: &str, bytes: Bytes, options: &CsvOptions) -> Result<Table, DataError> {
     let input = Input {
         name: name.to_owned(),
-        bytes,
+        bytes: line_ends::normalize(bytes, options.dialect()?),
     };
     read_inputs(&[input], options, PART_BYTES)
 }
@@ -106,13 +114,13 @@ fn read_inputs(inputs: &[Input], options: &CsvOptions, part_bytes: usize) -> Res
     let picked = layouts[0].picked(options)?;
     let parts = cut_all(inputs, &layouts, options, part_bytes)?;
     let marks = [Some(dialect.sep), dialect.quote, dialect.escape, dialect.comment];
-    let missing = Missing::new(&options.na_values);
+    let missing = Missing::new(&options.na_values, options.keep_default_na);
     let mut plan = Plan {
         inputs,
         names: layouts[0].names.clone(),
         dialect,
         // A mark that can stand in a number ends a field earlier than the number.
-        quick: !missing.numbers
+        quick: !missing.has_numbers()
             && !marks
                 .into_iter()
                 .flatten()
@@ -285,8 +293,8 @@ fn base(declared: &DataType) -> Kind {
     match declared {
         DataType::Boolean => Kind::Bool,
         DataType::Float32 | DataType::Float64 => Kind::Float,
-        // Half of them are too large for the signed kind.
-        DataType::Utf8 | DataType::UInt64 => Kind::Text,
+        DataType::Utf8 => Kind::Text,
+        DataType::UInt64 => Kind::UInt,
         _ => Kind::Int,
     }
 }
@@ -320,7 +328,7 @@ fn narrow(
     ))
 }
 
-/// A value that the type that is asked for does not hold.
+/// A value that the type does not hold that was asked for, or that most integers of the column have.
 fn misfit(
     plan: &Plan<'_>,
     part: &Part,
@@ -328,7 +336,6 @@ fn misfit(
     kind: Kind,
     declared: &[Option<DataType>],
 ) -> DataError {
-    let declared = declared[place].clone().unwrap_or_else(|| kind.data_type());
     // Read as text, the column shows which one it is.
     let mut kinds = vec![None; plan.names.len()];
     kinds[place] = Some(Kind::Text);
@@ -339,13 +346,24 @@ fn misfit(
     let text = text
         .as_ref()
         .and_then(|text| text.as_any().downcast_ref::<arrow::array::StringArray>());
-    let fits = |field: &str| Seen::of(field.as_bytes()).fits(kind);
     let found = text.and_then(|text| {
-        let row = (0..text.len()).find(|row| text.is_valid(*row) && !fits(text.value(*row)))?;
-        Some((row, text.value(row).to_owned()))
+        let fits = |row: usize| text.is_null(row) || kind.holds(text.value(row).as_bytes());
+        let row = (0..text.len()).find(|row| !fits(*row))?;
+        Some((row, text.value(row)))
     });
     let (row, value) = found.unwrap_or_default();
-    wrong_value(part.row_place(plan, row), &plan.names[place], &value, &declared)
+    let at = part.row_place(plan, row);
+    match &declared[place] {
+        Some(declared) => wrong_value(at, &plan.names[place], value, declared),
+        None => DataError::WrongValue {
+            place: at.column(&plan.names[place]),
+            why: format!(
+                "{value} does not fit, with the other integers of the column, into {}: give the column the dtype \
+                 float64 or str",
+                kind.data_type()
+            ),
+        },
+    }
 }
 
 fn wrong_value(place: Place, column: &str, value: &str, wanted: &DataType) -> DataError {

@@ -31,6 +31,8 @@ pub struct CsvOptions {
     pub nrows: Option<u64>,
     /// What stands for no value, besides pandas' own list.
     pub na_values: Vec<String>,
+    /// Whether pandas' own list counts.
+    pub keep_default_na: bool,
 }
 
 impl Default for CsvOptions {
@@ -46,6 +48,7 @@ impl Default for CsvOptions {
             comment: None,
             nrows: None,
             na_values: Vec::new(),
+            keep_default_na: true,
         }
     }
 }

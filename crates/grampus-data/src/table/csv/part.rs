@@ -65,9 +65,9 @@ impl Part {
                         .take(&mut cursor, &plan.missing, plan.quick)
                         .map_err(|error| open(error.0))?,
                     (None, End::Field) => cursor.field().map_err(|error| open(error.0))?.1,
-                    // A row that is short ends in nulls.
+                    // A row that is short ends in empty fields.
                     (Some(column), End::Row) => {
-                        column.push_null();
+                        column.push(b"", &plan.missing);
                         lacking += 1;
                         End::Row
                     }

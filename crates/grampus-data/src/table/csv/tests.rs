@@ -255,7 +255,7 @@ proptest! {
             text += &(fields.join(",") + end);
         }
         let table = try_read(text.as_bytes(), &options(r#"{"dtype": "str"}"#), part_bytes).unwrap();
-        let missing = Missing::new(&[]);
+        let missing = Missing::new(&[], true);
         let wanted: Vec<Vec<String>> = rows
             .iter()
             .map(|row| row.iter().map(|(field, _)| match missing.holds(field.as_bytes()) {

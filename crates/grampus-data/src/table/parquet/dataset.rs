@@ -3,14 +3,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 
-use super::super::{REQUESTS, Table, difference, indices, nullable};
-use super::footer;
+use super::super::{REQUESTS, Table, indices, make_batch, nullable};
+use super::partition::{self, Partition};
 use super::pieces::Pieces;
+use super::{footer, unify};
 use crate::source::File;
 use crate::{DataError, Place, parallel};
 
@@ -19,7 +22,9 @@ const BATCH_ROWS: u64 = 1 << 16;
 
 /// Files, of which only the footers have been read. No file is open; any thread may read any row group.
 pub struct Dataset {
+    /// The columns of the files, and then those of their folders.
     schema: SchemaRef,
+    partitions: Vec<Partition>,
     files: Vec<Opened>,
     groups: Vec<RowGroup>,
 }
@@ -28,6 +33,8 @@ struct Opened {
     file: File,
     metadata: ArrowReaderMetadata,
     size: u64,
+    /// Where the columns of the schema stand in this file.
+    places: Vec<usize>,
 }
 
 /// What is read at once.
@@ -44,34 +51,48 @@ pub struct RowGroup {
 }
 
 impl Dataset {
-    /// Reads the footers of all files, in parallel; their columns must be the same.
+    /// Reads the footers of all files, in parallel. Their columns must be the same, in any order; numbers and texts may be
+    /// stored in different widths. What stands in the names of folders (`year=2024`) is a column too, unless the files
+    /// have one of that name.
     pub fn open(files: &[File]) -> Result<Self, DataError> {
         let threads = if files.iter().any(File::is_remote) {
             REQUESTS
         } else {
             parallel::cores()
         };
-        let files = parallel::map(threads, files, |file| {
+        let mut files = parallel::map(threads, files, |file| {
             let (metadata, size) = footer::read(file)?;
-            let file = file.clone();
-            Ok(Opened { file, metadata, size })
+            Ok(Opened {
+                file: file.clone(),
+                metadata,
+                size,
+                places: Vec::new(),
+            })
         })?;
         let Some(first) = files.first() else {
             return Err(DataError::option("paths", "there is none: give at least one"));
         };
-        let schema = nullable(first.metadata.schema());
+        let mut own = first.metadata.schema().as_ref().clone();
         for other in &files {
-            if let Some(difference) = difference(&schema, other.metadata.schema()) {
-                return Err(DataError::SchemasDiffer {
+            own = unify::join(&own, other.metadata.schema()).map_err(|difference| {
+                DataError::SchemasDiffer {
                     first: first.file.name().to_owned(),
                     other: other.file.name().to_owned(),
                     difference,
-                });
-            }
+                }
+            })?;
         }
+        let mut partitions = partition::find(files.iter().map(|opened| &opened.file));
+        partitions.retain(|partition| own.field_with_name(partition.field.name()).is_err());
+        for opened in &mut files {
+            opened.places = unify::places(&own, opened.metadata.schema());
+        }
+        let fields = own.fields().iter().map(|field| field.as_ref().clone());
+        let fields = fields.chain(partitions.iter().map(|partition| partition.field.clone()));
         Ok(Self {
             groups: row_groups(&files),
-            schema,
+            schema: nullable(&Schema::new(fields.collect::<Vec<_>>())),
+            partitions,
             files,
         })
     }
@@ -112,14 +133,14 @@ impl Dataset {
         let (schema, indices) = self.project(columns)?;
         let remote = self.files.iter().any(|opened| opened.file.is_remote());
         let threads = if remote { REQUESTS } else { parallel::cores() };
-        let batches = parallel::map(threads, groups, |group| self.decode(*group, &indices))?;
+        let batches = parallel::map(threads, groups, |group| self.decode(*group, &schema, &indices))?;
         Table::new(schema, batches.into_iter().flatten().collect())
     }
 
     /// Reads a row group by its number among all: all columns, or these, in this order.
     pub fn read_group(&self, group: usize, columns: Option<&[String]>) -> Result<Table, DataError> {
         let (schema, indices) = self.project(columns)?;
-        Table::new(schema, self.decode(group, &indices)?)
+        Table::new(Arc::clone(&schema), self.decode(group, &schema, &indices)?)
     }
 
     fn project(&self, columns: Option<&[String]>) -> Result<(SchemaRef, Vec<usize>), DataError> {
@@ -131,8 +152,13 @@ impl Dataset {
         Ok((Arc::new(schema), indices))
     }
 
-    /// The batches of a row group, with these columns of the schema.
-    fn decode(&self, number: usize, columns: &[usize]) -> Result<Vec<RecordBatch>, DataError> {
+    /// The batches of a row group, with these columns, whose schema this is.
+    fn decode(
+        &self,
+        number: usize,
+        schema: &SchemaRef,
+        columns: &[usize],
+    ) -> Result<Vec<RecordBatch>, DataError> {
         let Some(group) = self.groups.get(number) else {
             let why = format!("there is no row group {number}: there are {}", self.groups.len());
             return Err(DataError::option("groups", why));
@@ -142,7 +168,12 @@ impl Dataset {
             place: self.place(number),
             why,
         };
-        let mask = ProjectionMask::roots(opened.metadata.parquet_schema(), columns.iter().copied());
+        // What is read stands in the order of the file.
+        let places = columns.iter().filter_map(|column| opened.places.get(*column));
+        let mut read: Vec<usize> = places.copied().collect();
+        read.sort_unstable();
+        read.dedup();
+        let mask = ProjectionMask::roots(opened.metadata.parquet_schema(), read.iter().copied());
         let pieces = opened.pieces(group.index, &mask)?;
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pieces, opened.metadata.clone());
         let reader = builder
@@ -151,23 +182,38 @@ impl Dataset {
             .with_batch_size(group.rows.clamp(1, BATCH_ROWS) as usize)
             .build()
             .map_err(|error| damaged(error.to_string()))?;
-        // What is read stands in the order of the file.
-        let mut sorted = columns.to_vec();
-        sorted.sort_unstable();
-        sorted.dedup();
-        let order: Vec<usize> = columns
-            .iter()
-            .filter_map(|column| sorted.binary_search(column).ok())
-            .collect();
-        let batches: Vec<RecordBatch> = reader
-            .map(|batch| batch.and_then(|batch| batch.project(&order)))
-            .collect::<Result<_, _>>()
-            .map_err(|error| damaged(error.to_string()))?;
-        let found: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let mut batches = Vec::new();
+        let mut found = 0;
+        for batch in reader {
+            let batch = batch.map_err(|error| damaged(error.to_string()))?;
+            let chosen = columns.iter().zip(schema.fields()).map(|(column, field)| {
+                let place = opened.places.get(*column);
+                match place.and_then(|place| read.binary_search(place).ok()) {
+                    Some(place) => cast_to(batch.column(place), field.data_type()),
+                    None => Ok(self.partition(*column).rows(group.file, batch.num_rows())),
+                }
+            });
+            let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
+            found += batch.num_rows();
+            batches.push(make_batch(schema, chosen, batch.num_rows())?);
+        }
         match found as u64 == group.rows {
             true => Ok(batches),
             false => Err(damaged(format!("it has {found} rows, not {}", group.rows))),
         }
+    }
+
+    /// The column of the schema that stands in the names of folders.
+    fn partition(&self, column: usize) -> &Partition {
+        let own = self.schema.fields().len() - self.partitions.len();
+        &self.partitions[column - own]
+    }
+}
+
+fn cast_to(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
+    match column.data_type() == wanted {
+        true => Ok(Arc::clone(column)),
+        false => cast(column, wanted),
     }
 }
 

@@ -3,7 +3,9 @@
 mod dataset;
 mod footer;
 mod join;
+mod partition;
 mod pieces;
+mod unify;
 
 pub use dataset::{Dataset, RowGroup};
 pub use footer::check_footer;

@@ -1,5 +1,7 @@
 //! JSON, one object a line.
 
+mod wide;
+
 use std::fmt;
 use std::io::Cursor;
 use std::sync::Arc;
@@ -15,6 +17,19 @@ use super::{REQUESTS, Table};
 use crate::source::File;
 use crate::{DataError, Place, parallel};
 
+/// How names of such files end, for [`find`](crate::source::find).
+pub const EXTENSIONS: &[&str] = &[
+    "json",
+    "json.gz",
+    "json.zst",
+    "jsonl",
+    "jsonl.gz",
+    "jsonl.zst",
+    "ndjson",
+    "ndjson.gz",
+    "ndjson.zst",
+];
+
 const PART_BYTES: usize = 8 << 20;
 /// Rows of a batch: enough that a thread's part is one.
 const BATCH_ROWS: usize = 1 << 20;
@@ -27,32 +42,63 @@ struct Part {
     bytes: Bytes,
 }
 
-/// Reads files of lines, one after the other, into one table. Its columns are all that any line has; a column of integers and other
-/// numbers is float64, one of numbers and text is utf8. Lists and objects stay what they are.
+/// Reads files of lines, one after the other, into one table; those whose names end in `.gz` or `.zst` are decompressed. Its
+/// columns are all that any line has; a column of integers and other numbers is float64, one of numbers and text is utf8.
+/// Integers above int64 make a column of uint64; those that need more than 64 bits are an error. Lists and objects stay
+/// what they are.
 pub fn read(files: &[File]) -> Result<Table, DataError> {
     let threads = if files.iter().any(File::is_remote) {
         REQUESTS
     } else {
         parallel::cores()
     };
-    let texts = parallel::map(threads, files, File::bytes)?;
+    let texts = parallel::map(threads, files, |file| file.text().map(without_mark))?;
     let mut parts = Vec::new();
     for (file, text) in texts.iter().enumerate() {
         cut(file, text, &mut parts);
     }
     let schemas = parallel::map(parallel::cores(), &parts, |part| {
         infer_json_schema(Cursor::new(&part.bytes), None)
-            .map(|(schema, _)| schema)
+            .map(|(schema, _)| wide::refine(schema.fields(), &part.bytes))
             .map_err(|error| wrong(files, part, &error))
     })?;
     let fields = schemas
         .iter()
-        .fold(Fields::empty(), |all, schema| join_fields(&all, schema.fields()));
+        .fold(Fields::empty(), |all, fields| join_fields(&all, fields));
+    if let Some(column) = wide::too_wide(&fields) {
+        return Err(too_wide(files, &parts, &column));
+    }
     let schema = Arc::new(Schema::new(in_order(fields, texts.first())));
     let batches = parallel::map(parallel::cores(), &parts, |part| {
         decode(&schema, part).map_err(|error| wrong(files, part, &error))
     })?;
     Table::new(schema, batches.into_iter().flatten().collect())
+}
+
+/// A text without the mark that some programs begin UTF-8 with.
+fn without_mark(text: Bytes) -> Bytes {
+    let start = if text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+    text.slice(start..)
+}
+
+/// The error for a column whose integers no type of 64 bits holds, with the first line that says so.
+fn too_wide(files: &[File], parts: &[Part], column: &str) -> DataError {
+    for part in parts {
+        let lines = part.bytes.split(|byte| *byte == b'\n').enumerate();
+        for (number, line) in lines {
+            if let Some(value) = wide::above_int64(line, column) {
+                let place = Place::file(files[part.file].name());
+                return DataError::WrongValue {
+                    place: place.line(part.lines + number as u64 + 1).column(column),
+                    why: format!(
+                        "{value} and the other integers of the column do not fit into 64 bits: write them as \
+                         texts, or as floats (1.5e30)"
+                    ),
+                };
+            }
+        }
+    }
+    DataError::option(column, "its integers do not fit into 64 bits")
 }
 
 fn cut(file: usize, text: &Bytes, parts: &mut Vec<Part>) {
@@ -83,7 +129,10 @@ fn wrong(files: &[File], part: &Part, error: &ArrowError) -> DataError {
     for (number, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
         let place = place.clone().line(part.lines + number as u64 + 1);
         let why = match serde_json::from_slice::<serde_json::Value>(line) {
-            Err(error) => error.to_string().replace(" at line 1", " at"),
+            Err(error) => {
+                let hint = not_json(line, error.column());
+                format!("{}{hint}", error.to_string().replace(" at line 1", " at"))
+            }
             Ok(value) if !value.is_object() => {
                 "it is no object: a line must be {\"column\": value, …}".to_owned()
             }
@@ -93,6 +142,21 @@ fn wrong(files: &[File], part: &Part, error: &ArrowError) -> DataError {
     }
     let why = error.to_string();
     DataError::Damaged { place, why }
+}
+
+/// What to do where Python wrote a number that JSON does not have.
+fn not_json(line: &[u8], column: usize) -> &'static str {
+    let from = column.saturating_sub(2).min(line.len());
+    let near = (from..line.len().min(from + 3)).map(|at| &line[at..]);
+    let is_number = |text: &[u8]| {
+        [&b"NaN"[..], b"Infinity"]
+            .iter()
+            .any(|word| text.starts_with(word))
+    };
+    match { near }.any(is_number) {
+        true => ": JSON has no NaN and no Infinity: write null",
+        false => "",
+    }
 }
 
 /// The columns as they stand in the first line; those that it lacks come behind, by name.
@@ -158,7 +222,7 @@ fn join(one: &DataType, two: &DataType) -> DataType {
     match (one, two) {
         _ if one == two => one.clone(),
         (DataType::Null, other) | (other, DataType::Null) => other.clone(),
-        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => DataType::Float64,
+        (one, two) if wide::is_number(one) && wide::is_number(two) => wide::join(one, two),
         (DataType::Struct(one), DataType::Struct(two)) => DataType::Struct(join_fields(one, two)),
         (DataType::List(one), DataType::List(two)) => list(join(one.data_type(), two.data_type())),
         _ => DataType::Utf8,

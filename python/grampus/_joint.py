@@ -1,0 +1,339 @@
+"""Calls that all ranks of `grampus run` make together.
+
+The first rank does what a driver does; all ranks, the first too, do what workers do. The others follow: they
+run what the first hands out until it says what came of the call, and return or raise the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+from grampus import _exception, _explain, _group, _native, _notice, _pieces, _ranks, _report, _traceback
+from grampus._warning import warn
+from grampus.cluster import original
+from grampus.collective import Group
+from grampus.errors import CallMismatch, ClusterError, PeerLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Class = TypeVar("_Class", bound=type)
+
+OnReport = Callable[[int, bytes], None]
+# Longer lists are described by their length.
+_SHORT = 10
+
+
+class Failed(NamedTuple):
+    """An exception of another rank, as `_native.End` tells of one of a worker."""
+
+    rank: int
+    host: str
+    pid: int
+    text: str
+    traceback: str
+    consequence: bool
+    parts: list[bytes]
+    folded: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, rank: int, error: BaseException) -> Failed:
+        """Of what was raised here; its traceback is taken from it."""
+        text, full, trace = _exception.message(error), _exception.text(error), _traceback.trace_of(error)
+        consequence = isinstance(error, _native.CollectiveError) and not isinstance(error, CallMismatch)
+        packed = _pieces.take_apart((trace, _exception.pickled(error)))
+        parts = [bytes(piece) for piece in packed]
+        return cls(rank, socket.gethostname(), os.getpid(), text, full, consequence, parts)
+
+    @property
+    def payloads(self) -> list[_native.Payload]:
+        """The exception, as it is unpacked."""
+        return [_native.Payload(self.parts)]
+
+    def error(self) -> BaseException:
+        """What to raise for it."""
+        return original(self)  # type: ignore[arg-type]
+
+
+class _Agent:
+    """Takes the place of a worker's agent: reports go to this very process."""
+
+    def __init__(self, rank: int, on_report: OnReport | None) -> None:
+        self.host = socket.gethostname()
+        self._rank = rank
+        self._on_report = on_report
+        self._lock = threading.Lock()
+
+    def report(self, _task: int, body: bytes) -> None:
+        if self._on_report is not None:
+            with self._lock:
+                self._on_report(self._rank, body)
+
+    def asked_to_yield(self) -> bool | None:
+        # `grampus run` tells all ranks to go; what they have is saved first.
+        return True if _notice.is_given() else None
+
+    def outlive(self, _seconds: float) -> None:
+        """There is no driver besides."""
+
+    def leaves(self) -> None:
+        """All leave together."""
+
+    def ask_for_time(self, _seconds: float) -> None:
+        """As an output: `grampus run` gives what it gives."""
+
+
+class Team:
+    """This rank and the others."""
+
+    def __init__(self) -> None:
+        """Meet them."""
+        self.meeting = _ranks.meet()
+        lobby, rank, cards = self.meeting
+        labels = list(range(len(cards)))
+        formed = lobby.form("joint", 1, rank, cards, labels, _group.DEADLINE, _group.FORMING)
+        self._group = Group(formed)
+        self._tasks = 0
+        # Whether a call that all make together is under way.
+        self.busy = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the first rank."""
+        return self.meeting.rank == 0
+
+    def call(
+        self,
+        name: str,
+        arguments: Any,
+        lead: Callable[[], _R],
+        took: Callable[[], Any] | None = None,
+        take: Callable[[Any], None] | None = None,
+    ) -> _R:
+        """Make a call with all others; they must make the same.
+
+        The first rank does it by `lead`. The others return the same, and `take` what it `took` from it.
+        """
+        self.busy = True
+        try:
+            self._check_same(f"{name}({described(arguments)})")
+            if self.leads:
+                return self._lead(lead, took)
+            value: _R = self._follow(take)
+            return value
+        finally:
+            self.busy = False
+
+    def task(self, call: Sequence[Any], world: int, on_report: OnReport | None) -> list[Any]:
+        """Have the first `world` ranks call a function, in pieces with its arguments; what each returns."""
+        self._tasks += 1
+        self._spread(_pieces.take_apart(("task", self._tasks, world)))
+        self._spread(call)
+        # A copy, as the others have: what a worker changes is not the driver's.
+        return self._perform([bytearray(piece) for piece in call], self._tasks, world, on_report)
+
+    def close(self) -> None:
+        """Leave the others."""
+        self._group.close()
+
+    def _check_same(self, call: str) -> None:
+        told = [each.decode() for each in self._told(call.encode())]
+        other = next((rank for rank, each in enumerate(told) if each != told[0]), None)
+        if other is not None:
+            raise CallMismatch(
+                f"the ranks call different things: rank 0 calls {told[0]}, rank {other} calls {told[other]}; "
+                "let all ranks make the same calls, with the same arguments"
+            )
+
+    def _lead(self, lead: Callable[[], _R], took: Callable[[], Any] | None) -> _R:
+        try:
+            value = lead()
+            pieces = _pieces.take_apart(("returned", value, None if took is None else took()))
+        except (Exception, SystemExit) as error:
+            frames = error.__traceback__
+            with contextlib.suppress(ClusterError):
+                self._spread(_pieces.take_apart(("raised", Failed.of(self.meeting.rank, error))))
+            # What packed it took them away.
+            error.__traceback__ = frames
+            raise
+        self._spread(pieces)
+        return value
+
+    def _follow(self, take: Callable[[Any], None] | None) -> Any:
+        while True:
+            kind, *rest = _pieces.put_together(self._spread(None))
+            if kind == "task":
+                number, world = rest
+                self._perform(self._spread(None), number, world, _show_note)
+            elif kind == "returned":
+                value, taken = rest
+                if take is not None:
+                    take(taken)
+                return value
+            else:
+                raise rest[0].error()
+
+    def _perform(self, call: list[Any], number: int, world: int, on_report: OnReport | None) -> list[Any]:
+        """Do this rank's part of a task; the first rank gets what all return, or raises what one raised."""
+        import cloudpickle
+
+        lobby, rank, cards = self.meeting
+        value: Any = None
+        packed, mine = b"", None
+        if rank < world:
+            agent = _Agent(rank, on_report)
+            _report.begin(agent, number, agent)  # type: ignore[arg-type]
+            try:
+                with _group.seated(_group.Seat(lobby, rank, cards[:world], f"joint task {number}")):
+                    function, args, kwargs = _pieces.put_together(call)
+                    value = function(*args, **kwargs)
+                packed = b"" if self.leads else cloudpickle.dumps(value)
+            except (Exception, SystemExit) as error:
+                mine = error
+            finally:
+                _report.end()
+        if self._has_failed(mine):
+            return []
+        return [value, *(pickle.loads(each) for each in self._gathered(packed)[1:world])]
+
+    def _has_failed(self, mine: BaseException | None) -> bool:
+        """Whether a rank raised something.
+
+        The first rank raises it here; the others hear of it when the call ends.
+        """
+        frames = None if mine is None else mine.__traceback__
+        told = self._told(pickle.dumps(None if mine is None else Failed.of(self.meeting.rank, mine)))
+        failed = {rank: each for rank, each in enumerate(map(pickle.loads, told)) if each is not None}
+        if not failed or not self.leads:
+            return bool(failed)
+        # A rank that others have left says so; one of those says why.
+        first = min(failed, key=lambda rank: (failed[rank].consequence, rank))
+        if first == 0 and mine is not None:
+            raise mine.with_traceback(frames)
+        raise failed[first].error()
+
+    def _told(self, mine: bytes) -> list[bytes]:
+        """What each rank says."""
+        with self._all_there():
+            return self._group._native.gather_bytes(mine)
+
+    def _gathered(self, mine: bytes) -> list[bytes]:
+        """What each rank has, on the first one."""
+        import numpy as np
+
+        with self._all_there():
+            parts = self._group.gather(np.frombuffer(mine, np.uint8), 0)
+        return [] if parts is None else [part.tobytes() for part in parts]
+
+    def _spread(self, pieces: Sequence[Any] | None) -> list[Any]:
+        """What the first rank has, on every rank."""
+        import numpy as np
+
+        views = [np.frombuffer(piece, np.uint8) for piece in pieces or []]
+        # Peers of the group have proved the key of the job.
+        sizes = pickle.loads(self._told(pickle.dumps([view.size for view in views]))[0])
+        if pieces is None:
+            views = [np.empty(size, np.uint8) for size in sizes]
+        with self._all_there():
+            for view in views:
+                if view.size:
+                    self._group.broadcast(view, 0)
+        return [view.data for view in views]
+
+    @contextlib.contextmanager
+    def _all_there(self) -> Iterator[None]:
+        try:
+            yield
+        except PeerLost as lost:
+            raise ClusterError(
+                f"not all ranks of `grampus run` are there: {lost}; let every rank make the same calls, and "
+                "where one was lost, start again with --max-restarts and resume=True"
+            ) from None
+
+
+@functools.cache
+def team() -> Team:
+    """All ranks; they meet once."""
+    return Team()
+
+
+def joint(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let all ranks of `grampus run` call a method together.
+
+    What it changes of its object goes from `_taken_along` to `_take_along` of the others, and attributes of
+    callbacks to theirs.
+    """
+
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if not _ranks.is_rank() or team().busy:
+            return method(*args, **kwargs)
+        owner: Any = args[0]
+        callbacks = inspect.signature(method).bind(*args, **kwargs).arguments.get("callbacks")
+        named = (args[1:], kwargs)
+
+        def took() -> Any:
+            return owner._taken_along(), [_attributes(each) for each in callbacks or ()]
+
+        def take(taken: Any) -> None:
+            owner._take_along(taken[0])
+            for callback, attributes in zip(callbacks or (), taken[1], strict=True):
+                vars(callback).update(attributes)
+
+        return team().call(method.__name__, named, lambda: method(*args, **kwargs), took, take)
+
+    return call
+
+
+def joint_methods(*names: str) -> Callable[[_Class], _Class]:
+    """Make methods of a class joint."""
+
+    def decorated(kind: _Class) -> _Class:
+        for name in names:
+            setattr(kind, name, joint(getattr(kind, name)))
+        return kind
+
+    return decorated
+
+
+def _attributes(callback: Any) -> dict[str, Any]:
+    """What a callback has, as far as it can travel."""
+    return {name: value for name, value in vars(callback).items() if not _explain.fails(value)}
+
+
+def described(value: Any) -> str:
+    """What ranks compare of an argument: numbers, texts, shapes of arrays, otherwise types and lengths.
+
+    >>> described(([1, "a"], {"epochs": 2}))
+    "[[1, 'a'], {epochs: 2}]"
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {described(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple) and len(value) <= _SHORT:
+        return "[" + ", ".join(map(described, value)) + "]"
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"{type(value).__name__}{tuple(shape)}"
+    with contextlib.suppress(Exception):
+        return f"{type(value).__name__} of {len(value)}"
+    return type(value).__name__
+
+
+def _show_note(_rank: int, body: bytes) -> None:
+    """What a rank has to say to people, it says itself."""
+    event = json.loads(body)
+    if event.get("kind") == "note":
+        warn(event["text"])

@@ -1,0 +1,188 @@
+"""How the losses of lanes become that of the batch: for torch's own losses, and for those of users.
+
+A lane counts for what its loss was divided by, so that all lanes together equal one process with the whole
+batch. What a loss of the user's own divides by is not known: it is tried on the first batch.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from grampus import _report
+from grampus._training import trees
+from grampus._training.model import Reduction
+from grampus.frameworks._torch_losses import CLASSES, ELEMENTS, ROWS, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# How torch itself calls a target that counts for nothing, where the user says nothing.
+_IGNORED = -100
+
+# How far two means may differ that should be equal: sums in another order, and with 16 bits.
+_NEAR = 1e-3
+_NEAR_WITH_16_BITS = 5e-2
+
+# What every module has: its parameters, buffers, parts and hooks.
+_OF_TORCH = vars(nn.Module()).keys()
+
+
+def reduction_of(
+    loss: Any, loss_weight: Callable[[Any], float] | None, target_of: Callable[[Any], Any]
+) -> Reduction:
+    """How the losses of lanes become that of the batch; what the user says comes first.
+
+    >>> reduction_of(nn.MSELoss(reduction="sum"), None, lambda batch: batch["y"]).sums
+    True
+    >>> reduction_of(lambda output, target: output.max(), None, lambda batch: batch["y"]).known
+    False
+    """
+    if loss_weight is not None:
+        return Reduction(loss_weight)
+    found = kind_of(loss)
+    if found is None:
+        return Reduction(known=False)
+    kind, options = found
+    reduction = options.get("reduction", "mean")
+    if reduction == "sum":
+        return Reduction(sums=True)
+    if kind in ROWS or reduction == "batchmean":
+        return Reduction()
+
+    def target(values: Any) -> Any:
+        """Where there is none, which the loss will not like, a place for each row."""
+        given = target_of(values)
+        return given if isinstance(given, torch.Tensor) else torch.zeros(len(trees.leaves(values)[0]))
+
+    if kind in ELEMENTS:
+        return Reduction(lambda values: float(target(values).numel()), by_shape=True)
+    weight, ignored = options.get("weight"), options.get("ignore_index", _IGNORED)
+
+    def is_even(values: Any) -> bool:
+        return weight is None and not bool((target(values) == ignored).any())
+
+    return Reduction(lambda values: _counted(target(values), weight, ignored), is_even=is_even)
+
+
+def _counted(target: Any, weight: Any, ignored: int) -> float:
+    """What targets of classes count for."""
+    if target.is_floating_point():
+        # Probabilities of the classes, along the second axis.
+        return float(target.numel() / (target.shape[1] if target.dim() > 1 else 1))
+    counts = target != ignored
+    if weight is None:
+        return float(counts.sum())
+    # The loss itself refuses what is no class.
+    classes = target[counts].long().clamp(0, len(weight) - 1)
+    return float(weight.detach().to(target.device).double()[classes].sum())
+
+
+def warn_of_criterion(loss: Any, loss_weight: Callable[[Any], float] | None) -> None:
+    """Warn where an operator's own step has a criterion that is no mean over rows."""
+    found = None if loss_weight is not None else kind_of(loss)
+    if found is None:
+        return
+    kind, options = found
+    sums, weight = options.get("reduction", "mean") == "sum", options.get("weight")
+    if sums or (
+        kind in CLASSES and (weight is not None or options.get("ignore_index", _IGNORED) != _IGNORED)
+    ):
+        _report.note(
+            f"the criterion {kind.__name__} is no mean over rows, and gradients of the operator's steps are "
+            "weighed by rows: pass loss_weight= where it divides by class weights or counts, and take a mean "
+            "where it is a sum"
+        )
+
+
+class Trial:
+    """A loss of the user's own, tried on rows: at once, and as the mean over two parts of unequal size."""
+
+    def __init__(self, rows: int, half_precision: bool) -> None:
+        """Of so many rows."""
+        self._rows = rows
+        self._cut = max(1, rows // 3)
+        self._near = _NEAR_WITH_16_BITS if half_precision else _NEAR
+
+    def differs(self, loss_of: Callable[[Any], Any], values: Any, whole: float | None = None) -> str | None:
+        """How they differ, if they do; nothing also where rows cannot be told apart."""
+        if self._rows < 2 or not self._can_be_cut(values):
+            return None
+        cut, rest = self._cut, self._rows - self._cut
+        try:
+            whole = float(loss_of(values)) if whole is None else whole
+            first = loss_of(self._part(values, 0, cut))
+            second = loss_of(self._part(values, cut, self._rows))
+        except Exception:
+            # It may need a batch of some size: then nothing can be said.
+            return None
+        mean = (float(first) * cut + float(second) * rest) / self._rows
+        near = max(self._near, _NEAR_WITH_16_BITS if first.element_size() == 2 else 0.0)
+        if whole - whole != 0.0 or math.isclose(whole, mean, rel_tol=near, abs_tol=1e-7):
+            return None
+        return (
+            f"for the first {self._rows} rows it is {whole:.6g}, and {mean:.6g} as the mean over {cut} and "
+            f"{rest} of them"
+        )
+
+    def _can_be_cut(self, values: Any) -> bool:
+        leaves = trees.leaves(values)
+        return all(
+            isinstance(leaf, torch.Tensor) and leaf.dim() and len(leaf) == self._rows for leaf in leaves
+        )
+
+    @staticmethod
+    def _part(values: Any, start: int, end: int) -> Any:
+        return trees.mapped(lambda leaf: leaf[start:end], values)
+
+
+@contextmanager
+def undisturbed(module: Any) -> Iterator[None]:
+    """Inside, the module only answers; afterwards what its forward keeps beside buffers is as it was.
+
+    Such are states of metrics, and lists and numbers that users keep for the end of an epoch.
+    """
+    # Not by part: the hash of a metric changes with what it has counted.
+    kept = [(part, part.training, _own(part)) for part in module.modules()]
+    copies = [{name: _copied(value) for name, value in own.items()} for _, _, own in kept]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for (part, trains, own), copied in zip(kept, copies, strict=True):
+            part.training = trains
+            for name in _own(part).keys() - own.keys():
+                del vars(part)[name]
+            for name, value in own.items():
+                vars(part)[name] = _put_back(value, copied[name])
+
+
+def _own(part: Any) -> dict[str, Any]:
+    """What a module keeps, apart from what every module has."""
+    return {name: value for name, value in vars(part).items() if name not in _OF_TORCH}
+
+
+def _copied(value: Any) -> Any:
+    """As it is now, though code of the user may change it in place."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return copy.copy(value) if type(value) in (list, dict, set) else value
+
+
+def _put_back(value: Any, copied: Any) -> Any:
+    """The very object, with what it held."""
+    if isinstance(value, torch.Tensor):
+        if value.shape != copied.shape or not torch.equal(value, copied):
+            value.data = copied
+    elif isinstance(value, list):
+        value[:] = copied
+    elif type(value) in (dict, set):
+        value.clear()
+        value.update(copied)
+    return value

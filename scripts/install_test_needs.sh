@@ -1,0 +1,22 @@
+#!/bin/bash
+# Installs what some tests need beside the lock files: Java for Spark, hosts in network namespaces, Fashion-MNIST.
+# Where that is not possible, it says so and succeeds: those tests are then skipped, each with its reason.
+set -uo pipefail
+
+lacking=()
+[ -x "$(PATH=$PATH:/usr/sbin:/sbin command -v ip)" ] || lacking+=(iproute2)
+[ -x "$(PATH=$PATH:/usr/sbin:/sbin command -v nft)" ] || lacking+=(nftables)
+[ -n "${JAVA_HOME:-}" ] || command -v java > /dev/null || lacking+=(openjdk-17-jre-headless)
+[ -e /usr/share/datasets/fashion-mnist ] || lacking+=(dataset-fashion-mnist)
+((${#lacking[@]})) || exit 0
+
+refuse() {
+    echo "tests that need ${lacking[*]} are skipped: $1" >&2
+    exit 0
+}
+command -v apt-get > /dev/null || refuse "there is no apt-get to install them with"
+[ "$(id -u)" = 0 ] || refuse "installing them needs root (apt-get install ${lacking[*]})"
+echo "installing ${lacking[*]}"
+export DEBIAN_FRONTEND=noninteractive
+{ apt-get update -qq && apt-get install -qq -y --no-install-recommends "${lacking[@]}"; } > /dev/null \
+    || refuse "apt-get cannot install them"
