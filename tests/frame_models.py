@@ -30,6 +30,21 @@ def table(rows=ROWS):
     )
 
 
+def prices(rows=48):
+    """Prices that are a linear function of two columns, and what another model has said of them before."""
+    km, hour = np.linspace(-1, 1, rows), np.cos(np.arange(rows))
+    return pa.table({"prediction": ["old"] * rows, "km": km, "hour": hour, "price": 2.5 + 3 * km - hour})
+
+
+def price_learner(data):
+    """An estimator that was trained on them, on the workers of the session."""
+    estimator = gp.Estimator.from_torch(
+        model=nn.Linear(2, 1), optimizer="sgd", loss=nn.MSELoss(), config={"lr": 0.3}, lanes=2
+    )
+    estimator.fit(data, epochs=60, batch_size=16, feature_cols=[["km", "hour"]], label_cols=[["price"]])
+    return estimator
+
+
 def mlp(inputs, outputs=2, seed=1, **other):
     """An estimator of a small network, whose weights are its seed's."""
     torch.manual_seed(seed)

@@ -1,11 +1,13 @@
 """Ray Datasets in, Ray Datasets out: predictions, shards, and which files stand behind a data set."""
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from frame_models import answers, mlp, named, numbers, table
+from frame_models import answers, mlp, named, numbers, price_learner, prices, table
 
 import grampus as gp
 from grampus.errors import ClusterError, NoColumn
@@ -53,6 +55,23 @@ def test_tensors_are_lists_within_lists(ray):
     estimator = gp.Estimator.from_torch(model=torch.nn.Flatten(), optimizer="sgd", config={"lr": 0.1})
     made = whole(estimator.predict(ray.data.from_numpy(images), feature_cols="data"))
     assert np.array_equal(numbers(made["prediction"]), images.reshape(6, 6))
+
+
+def test_lists_of_decimals(ray):
+    values = np.arange(12).reshape(6, 2) / 4
+    lists = pa.array([[Decimal(str(each)) for each in row] for row in values], pa.list_(pa.decimal128(9, 3)))
+    estimator = mlp(2)
+    made = whole(estimator.predict(ray.data.from_arrow(pa.table({"d": lists})), feature_cols="d"))
+    np.testing.assert_allclose(numbers(made["prediction"]), answers(estimator, values), atol=1e-5)
+
+
+@pytest.mark.timeout(120)
+def test_labels_of_one_column_are_learnt_and_an_old_prediction_is_replaced(ray):
+    gp.init(2, "ray", preload=["torch"])
+    data = ray.data.from_arrow(prices())
+    made = whole(price_learner(data).predict(data, feature_cols=[["km", "hour"]]))
+    assert made.column_names == prices().column_names
+    np.testing.assert_allclose(numbers(made["prediction"])[:, 0], made["price"], atol=1e-3)
 
 
 def test_pandas_and_ray_agree(data):

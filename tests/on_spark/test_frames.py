@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from frame_models import Noted, answers, mlp, named, numbers, table
+from frame_models import Noted, answers, mlp, named, numbers, price_learner, prices, table
 from PIL import Image
 from pyspark.errors import PythonException
 from pyspark.ml.linalg import Vectors
@@ -93,15 +93,31 @@ def columns_of_every_kind(spark, frame):
             [["d", "c"]],
             np.stack([given["c"]] * 2, 1),
         ),
+        "decimals": (
+            frame.selectExpr("id", "transform(list, x -> cast(x as decimal(12, 8))) as d"),
+            "d",
+            lists,
+        ),
     }
 
 
-@pytest.mark.parametrize("kind", ["list", "vector", "struct", "text", "padded", "decimal"])
+@pytest.mark.parametrize("kind", ["list", "vector", "struct", "text", "padded", "decimal", "decimals"])
 def test_columns_of_every_kind(spark, frame, kind):
     frame, columns, expected = columns_of_every_kind(spark, frame)[kind]
     estimator = mlp(expected.shape[1])
     made = estimator.predict(frame, feature_cols=columns).orderBy("id").toArrow()
     np.testing.assert_allclose(numbers(made["prediction"]), answers(estimator, expected), atol=1e-5)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore:the rows of this frame")
+def test_labels_of_one_column_are_learnt_and_an_old_prediction_is_replaced(spark):
+    frame = spark.createDataFrame(prices())
+    gp.init(2, "spark", session=spark, preload=["torch"])
+    found = price_learner(frame).predict(frame, feature_cols=[["km", "hour"]])
+    assert found.columns == frame.columns
+    made = found.toArrow()
+    np.testing.assert_allclose(numbers(made["prediction"])[:, 0], made["price"], atol=1e-3)
 
 
 def test_images(spark, tmp_path):
