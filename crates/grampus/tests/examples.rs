@@ -36,7 +36,10 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn start(scratch: &Scratch, program: &Path, words: &[&str]) -> Child {
-    Command::new(program)
+    // A background job of a shell ignores Ctrl-C, and so would its children.
+    Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(program)
         .args(words)
         .env("XDG_RUNTIME_DIR", scratch.path(""))
         .env("HOME", scratch.path(""))
