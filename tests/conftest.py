@@ -15,7 +15,7 @@ os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["WANDB_ERROR_REPORTING"] = "false"
 # Some virtual machines report AMX and do not allow it: products in bf16 then end a process with SIGILL.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-# A shell without job control starts background jobs with Ctrl-C ignored, and Python leaves it so. Tests press it.
+# A background job of a shell without job control ignores Ctrl-C, and Python leaves it so. Tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -54,8 +54,8 @@ LEARNS = {
     "reliability": [("share", 0.05)] * 2,
     "shards": [("share", 0.5)],
 }
-# Runs before an example: notes the loss on the data of each `fit`, before and after. Models start from a seed, so
-# that a page that fails does so every time.
+# Runs before an example: notes the loss on the data of each `fit`, before and after.
+# Models start from a seed, so that a page that fails does so every time.
 NOTES = """
 import json, pathlib
 import torch
