@@ -325,6 +325,73 @@ def test_what_is_right_is_not_warned_about(loss, options, lanes):
     plain_loop.assert_close(made.get_model().state_dict(), plain.state_dict(), rtol=1e-9, atol=1e-9)
 
 
+def counted(output, target):
+    counts = target >= 0
+    return ((output - target) ** 2 * counts).sum() / counts.sum()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_difference_in_one_lane_alone_is_warned_about(workers):
+    """Labels that do not count are all in the last lane of the first batch."""
+    data = valued()
+    last = torch.frombuffer(plain_order().rows(BATCH - 3, BATCH), dtype=torch.int64)
+    data["y"][last] = -1
+    made = estimator(Linear, counted, 2, workers)
+    with pytest.warns(RuntimeWarning, match="the loss is no mean over rows: in lane 1,") as told:
+        made.fit(data, epochs=1, batch_size=BATCH)
+    assert len([each for each in told if "no mean over rows" in str(each.message)]) == 1
+
+
+class Encoder(nn.Module):
+    """Returns a number for the batch beside its rows, as variational models do."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, FEATURES, dtype=torch.float64)
+
+    def forward(self, x):
+        code = self.linear(x)
+        return code, (code**2).mean()
+
+
+def summed(output, target):
+    return sum_of_squares(output[0], target) + output[1]
+
+
+def averaged(output, target):
+    return mean_of_squares(output[0], target) + output[1]
+
+
+class Small(nn.Module):
+    """A loss without a target."""
+
+    def __init__(self, reduce):
+        super().__init__()
+        self.reduce = reduce
+
+    def forward(self, output):
+        return self.reduce(output**2)
+
+
+BESIDE = {"x": inputs(), "y": inputs()}
+TRIED = {
+    "a number beside rows": (Encoder, summed, averaged, BESIDE, BATCH),
+    "no target": (Linear, Small(torch.sum), Small(torch.mean), {"x": inputs()}, BATCH),
+    "one row a lane": (Linear, sum_of_squares, mean_of_squares, valued(), 2),
+    "several rows beside one": (Linear, sum_of_squares, mean_of_squares, valued(), 3),
+}
+
+
+@pytest.mark.parametrize("case", TRIED)
+def test_every_loss_whose_rows_can_be_told_apart_is_tried(case):
+    model, wrong, right, data, size = TRIED[case]
+    with pytest.warns(RuntimeWarning, match="the loss is no mean over rows"):
+        estimator(model, wrong, 2).fit(data, epochs=1, batch_size=size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator(model, right, 2).fit(data, epochs=1, batch_size=size)
+
+
 class Judging(nn.Module):
     """Makes its own loss, as models of transformers do: the mean over labels that count."""
 

@@ -101,7 +101,10 @@ def warn_of_criterion(loss: Any, loss_weight: Callable[[Any], float] | None) -> 
 
 
 class Trial:
-    """A loss of the user's own, tried on rows: at once, and as the mean over two parts of unequal size."""
+    """A loss of the user's own, tried on rows: at once, and as the mean over two parts of unequal size.
+
+    A row that is alone is tried twice over: a mean stays what it was, a sum does not.
+    """
 
     def __init__(self, rows: int, half_precision: bool) -> None:
         """Of so many rows."""
@@ -111,34 +114,47 @@ class Trial:
 
     def differs(self, loss_of: Callable[[Any], Any], values: Any, whole: float | None = None) -> str | None:
         """How they differ, if they do; nothing also where rows cannot be told apart."""
-        if self._rows < 2 or not self._can_be_cut(values):
+        if self._rows < 1 or not can_be_cut(values, self._rows):
             return None
-        cut, rest = self._cut, self._rows - self._cut
         try:
             whole = float(loss_of(values)) if whole is None else whole
-            first = loss_of(self._part(values, 0, cut))
-            second = loss_of(self._part(values, cut, self._rows))
+            mean, near = self._doubled(loss_of, values) if self._rows == 1 else self._parted(loss_of, values)
         except Exception:
             # It may need a batch of some size: then nothing can be said.
             return None
-        mean = (float(first) * cut + float(second) * rest) / self._rows
-        near = max(self._near, _NEAR_WITH_16_BITS if first.element_size() == 2 else 0.0)
         if whole - whole != 0.0 or math.isclose(whole, mean, rel_tol=near, abs_tol=1e-7):
             return None
+        if self._rows == 1:
+            return f"for the first row it is {whole:.6g}, and {mean:.6g} for a batch of twice this row"
         return (
-            f"for the first {self._rows} rows it is {whole:.6g}, and {mean:.6g} as the mean over {cut} and "
-            f"{rest} of them"
+            f"for the first {self._rows} rows it is {whole:.6g}, and {mean:.6g} as the mean over {self._cut} "
+            f"and {self._rows - self._cut} of them"
         )
 
-    def _can_be_cut(self, values: Any) -> bool:
-        leaves = trees.leaves(values)
-        return all(
-            isinstance(leaf, torch.Tensor) and leaf.dim() and len(leaf) == self._rows for leaf in leaves
-        )
+    def _parted(self, loss_of: Callable[[Any], Any], values: Any) -> tuple[float, float]:
+        """The mean over two parts, and how near it must be."""
+        cut, rest = self._cut, self._rows - self._cut
+        first = loss_of(self._part(values, 0, cut))
+        second = loss_of(self._part(values, cut, self._rows))
+        return (float(first) * cut + float(second) * rest) / self._rows, self._nearness(first)
+
+    def _doubled(self, loss_of: Callable[[Any], Any], values: Any) -> tuple[float, float]:
+        """The loss of the row and itself, and how near it must be."""
+        both = loss_of(trees.mapped(lambda leaf: None if leaf is None else torch.cat([leaf, leaf]), values))
+        return float(both), self._nearness(both)
+
+    def _nearness(self, loss: Any) -> float:
+        return max(self._near, _NEAR_WITH_16_BITS if loss.element_size() == 2 else 0.0)
 
     @staticmethod
     def _part(values: Any, start: int, end: int) -> Any:
-        return trees.mapped(lambda leaf: leaf[start:end], values)
+        return trees.mapped(lambda leaf: None if leaf is None else leaf[start:end], values)
+
+
+def can_be_cut(values: Any, rows: int) -> bool:
+    """Whether all tensors have so many rows; there may be no target."""
+    leaves = [leaf for leaf in trees.leaves(values) if leaf is not None]
+    return all(isinstance(leaf, torch.Tensor) and leaf.dim() and len(leaf) == rows for leaf in leaves)
 
 
 @contextmanager

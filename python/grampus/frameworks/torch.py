@@ -116,8 +116,10 @@ class Model(LoopModel):
         self.stops = False
         self._frozen: list[tuple[str, Any]] = []
         self._generator = torch.default_generator
-        # Whether the loss may be no mean over rows, which then differs from lane to lane.
-        self._untried = training and not lanes.alone and not self.trained_by.known
+        # Whether the loss may be no mean over rows: then all lanes try it in the first step, and by lane how
+        # it differs from one.
+        self._tries = training and not lanes.alone and not self.trained_by.known
+        self._differs: dict[int, str] = {}
         # Losses that a GPU is still computing, where nobody asks for each.
         self._late: Late | None = None
 
@@ -201,7 +203,8 @@ class Model(LoopModel):
         if part is None:
             gradients.skip(lane)
             return
-        if self._untried and self.loss is None:
+        tries = self._tries and not self.step
+        if tries and self.loss is None:
             self._try(lane, self._here(part.values), rows)
         self._seed(seed)
         self._buffers.begin(lane)  # type: ignore[union-attr]
@@ -227,8 +230,8 @@ class Model(LoopModel):
             gradients.end(0.0, 0.0, wants_to_stop())
             return
         value = loss.item() if share else 0.0
-        if self._untried:
-            self._try_loss(lane, rows, (output, target), value / share)
+        if tries and self.loss is not None:
+            self._try_loss(lane, rows, (output, target), value / share, part.values)
         self.repeated.add(lane, value / share if share else value)
         self._heard(lane, value / share if share else value, part.rows, rows)
         gradients.end(value, self._buffers.end(lane), wants_to_stop())  # type: ignore[union-attr]
@@ -236,31 +239,50 @@ class Model(LoopModel):
             self._unmetered.append((lane, *judged))
 
     def _try(self, lane: int, values: Any, rows: int) -> None:
-        """Look whether the loss that the model makes itself is a mean over rows."""
+        """Look whether the loss of forward is a mean over rows."""
         with self._buffers.kept(), _torch_reduction.undisturbed(self.module):  # type: ignore[union-attr]
-            self._tried(lane, rows, lambda part: self._forward(part)[0], values)
+            self._tried(lane, rows, self._loss_of, values)
 
-    def _try_loss(self, lane: int, rows: int, seen: tuple[Any, Any], whole: float) -> None:
+    def _try_loss(self, lane: int, rows: int, seen: tuple[Any, Any], whole: float, values: Any) -> None:
         """Look whether the loss of an output and a target is a mean over rows."""
+        if not _torch_reduction.can_be_cut(seen, rows):
+            # As where the model returns a number for the batch beside its rows.
+            self._try(lane, self._here(values), rows)
+            return
         with torch.no_grad(), self._casting():
             # A copy, since it may count its calls.
             self._tried(
                 lane, rows, lambda part: _torch_outputs.loss_of(copy.deepcopy(self.loss), *part), seen, whole
             )
 
+    def _loss_of(self, values: Any) -> Any:
+        """The loss of some rows, of a copy: it may count its calls."""
+        criterion = self.loss
+        try:
+            self.loss = copy.deepcopy(criterion)
+            return self._forward(values)[0]
+        finally:
+            self.loss = criterion
+
     def _tried(self, lane: int, rows: int, loss_of: Any, values: Any, whole: float | None = None) -> None:
-        self._untried = False
-        if self.step:
-            return
         trial = _torch_reduction.Trial(rows, self.precision is not None)
-        # All workers try it, since a loss may ask the others; one of them tells.
         found = trial.differs(loss_of, values, whole)
-        if found is not None and lane == 0:
+        if found is not None:
+            self._differs[lane] = found
+
+    def _tell_reduction(self) -> None:
+        """Say once what lanes have found; labels that count for nothing may all be in one of them."""
+        # Peers of the group have proved the key of the job.
+        told = self.lanes.group._native.gather_bytes(pickle.dumps(self._differs))
+        found = [each for part in told for each in sorted(pickle.loads(part).items())]
+        if found and self.lanes.group.rank == 0:
+            lane, how = found[0]
             _report.note(
-                f"the loss is no mean over rows: {found}. Each of {self.lanes.total} lanes takes that of its "
-                "own rows, so the run differs from that of one process: pass loss_weight= where the loss "
-                "divides by something else, take a mean where it is a sum, use lanes=1 where it compares "
-                "rows with each other; see 'Losses that are no mean over rows' in the guide to the Estimator"
+                f"the loss is no mean over rows: in lane {lane}, {how}. Each of {self.lanes.total} lanes "
+                "takes that of its own rows, so the run differs from that of one process: pass loss_weight= "
+                "where the loss divides by something else, take a mean where it is a sum, use lanes=1 where "
+                "it compares rows with each other; see 'Losses that are no mean over rows' in the guide to "
+                "the Estimator"
             )
 
     def _heard(self, lane: int, loss: float, which: Any, rows: int) -> None:
@@ -295,6 +317,8 @@ class Model(LoopModel):
         """Sum over all lanes, and apply the step."""
         with self._timed("sync"):
             loss, said, self.stops = self._gradients.finish()
+        if self._tries and not self.step:
+            self._tell_reduction()
         if self.tally.shares:
             # The sum is there: what follows is this worker's own.
             _native.enter("update")
