@@ -118,6 +118,23 @@ print("came", gp.init().workers, gp.run(lambda: gp.rank() * 10), total.tolist())
     assert (code, came(out)) == (0, ["2 [0, 10] [3]"] * 2), err
 
 
+def test_functions_pass_over_shards_on_every_rank(tmp_path):
+    text = """
+rows = gp.Shards.partition({"x": np.arange(40.0), "y": np.arange(40)}, 4)
+doubled = rows.transform_shard(lambda part: {name: values * 2 for name, values in part.items()})
+sums = [int(part["y"].sum()) for part in doubled]
+data = gp.Shards.partition({"x": x, "y": x}, 2).transform_shard(lambda part: {**part, "y": 3 * part["x"]})
+est = estimator()
+est.fit(data, epochs=2, batch_size=12)
+print("came", sums, est.digest())
+"""
+    code, out, err = ranks(tmp_path, text)
+    assert code == 0, err
+    first, second = came(out)
+    assert first == second
+    assert first.startswith("[90, 290, 490, 690] ")
+
+
 @pytest.mark.parametrize("text", ["estimator().fit(data, batch_size=12)", "gp.run(print)"])
 def test_ranks_of_another_launcher_are_refused(tmp_path, text):
     """They would train a model each, into one file."""

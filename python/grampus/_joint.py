@@ -125,9 +125,11 @@ class Team:
 
         The first rank does it by `lead`. The others return the same, and `take` what it `took` from it.
         """
+        # Shards count their rows, for which functions of the user may have to run: on each rank alone.
+        asked = f"{name}({described(arguments)})"
         self.busy = True
         try:
-            self._check_same(f"{name}({described(arguments)})")
+            self._check_same(asked)
             if self.leads:
                 return self._lead(lead, took)
             value: _R = self._follow(take)
@@ -266,6 +268,15 @@ class Team:
 def team() -> Team:
     """All ranks; they meet once."""
     return Team()
+
+
+def works_alone() -> bool:
+    """Whether this is a rank of `grampus run` that makes no call together with the others at this moment.
+
+    >>> works_alone()
+    False
+    """
+    return _ranks.is_rank() and not (team.cache_info().currsize and team().busy)
 
 
 def joint(method: Callable[_P, _R]) -> Callable[_P, _R]:

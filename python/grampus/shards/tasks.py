@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grampus import _exception, context, session
+from grampus import _exception, _joint, context, session
 from grampus.errors import ClusterError, GrampusError, NotPicklable
 from grampus.shards.segments import Room
 
@@ -24,7 +24,13 @@ class Step(NamedTuple):
 
 
 def run(parts: list[Part], steps: list[Step]) -> list[Part]:
-    """Pass every shard through all steps: shard t on worker t modulo the workers."""
+    """Pass every shard through all steps: shard t on worker t modulo the workers.
+
+    Each rank of `grampus run` has shards of its own, in its own memory, and passes all of them by itself.
+    """
+    if _joint.works_alone():
+        room = Room()
+        return room.parts(_work(parts, steps, [room], 0))
     cluster = _cluster()
     workers = min(cluster.workers, len(parts))
     rooms = [Room(workers) for _ in range(workers)]
@@ -64,9 +70,10 @@ def _cluster() -> Cluster:
     return cluster
 
 
-def _work(parts: list[Part], steps: list[Step], rooms: list[Room]) -> list[Record]:
+def _work(parts: list[Part], steps: list[Step], rooms: list[Room], rank: int | None = None) -> list[Record]:
     """What a worker does: the shards of its rank, written into its room."""
-    rank, records = context.rank(), []
+    rank = context.rank() if rank is None else rank
+    records = []
     with rooms[rank].writer() as writer:
         for number in range(rank, len(parts), len(rooms)):
             value = _passed(parts[number].load(), steps, number, len(parts))
