@@ -299,6 +299,32 @@ def example():
     line().save("weights.safetensors", example=points()["x"])
 
 
+def feature_cols_of_arrays():
+    line().fit(points()["x"], points()["y"], feature_cols=["x"])
+
+
+def label_cols_of_a_data_set():
+    line().fit(pairs(), label_cols="y")
+
+
+def feature_cols_of_predict():
+    line().predict(points()["x"], feature_cols="x")
+
+
+def columns_of_evaluate():
+    line().evaluate(pairs(), feature_cols="x", label_cols="y")
+
+
+def label_cols_alone():
+    line().fit(points(), label_cols="y")
+
+
+def pairs():
+    from torch.utils.data import TensorDataset
+
+    return TensorDataset(points()["x"], points()["y"])
+
+
 def settings_of_a_cluster_made_by_hand():
     gp.stop()
     with gp.Cluster.local(1) as cluster:
@@ -314,10 +340,21 @@ def min_workers():
         gp.stop()
 
 
-@pytest.mark.parametrize(
-    "use",
-    list(map(refusing, (info, info_of_evaluate, example, settings_of_a_cluster_made_by_hand, min_workers))),
+WITHOUT_EFFECT = (
+    info,
+    info_of_evaluate,
+    example,
+    feature_cols_of_arrays,
+    label_cols_of_a_data_set,
+    feature_cols_of_predict,
+    columns_of_evaluate,
+    label_cols_alone,
+    settings_of_a_cluster_made_by_hand,
+    min_workers,
 )
+
+
+@pytest.mark.parametrize("use", list(map(refusing, WITHOUT_EFFECT)))
 def test_what_would_have_no_effect_is_refused(use):
     with pytest.raises((TypeError, ValueError), match="leave it out"):
         use()
@@ -328,3 +365,22 @@ def test_no_metrics_are_measured_where_none_are_asked_for():
     estimator = line(metrics=["mae"])
     assert estimator.evaluate(points(), metrics=[]).keys() == {"loss", "num_samples"}
     assert "mae" in estimator.evaluate(points())
+
+
+def test_columns_are_of_all_data_of_a_call():
+    """Names may be those of the training rows or of the validation rows alone."""
+    import pandas as pd
+
+    frame = pd.DataFrame({name: values[:, 0].numpy() for name, values in points().items()})
+    columns = {"feature_cols": [["x"]], "label_cols": [["y"]]}
+    for data, validation in ((frame, pairs()), (pairs(), frame)):
+        assert "val_loss" in line().fit(data, validation_data=validation, **columns)[-1]
+
+
+def test_the_size_of_batches_that_a_sampler_makes_is_not_asked_for():
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(pairs(), batch_sampler=[[0, 1, 2], [3]])
+    with pytest.raises(ValueError, match="batch_size=8 was asked for, and the loader's sampler"):
+        line().fit(loader, batch_size=8)
+    assert line().fit(loader, batch_size=None)[-1]["steps"] == 2

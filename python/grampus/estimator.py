@@ -320,6 +320,7 @@ class Estimator(Placement, Weights, Params):
             with self._reading(order_by, batch_size, feature_cols, label_cols) as read:
                 losses.heal = read.heal
                 settings |= {"data": read.data(data, y), "validation": read.data_also(validation_data)}
+                read.check_columns()
                 job = Fit(self._spec(), layout, **settings, **self._beginning(found))
                 told: History = self._trained(job, loggers, losses, audit, min_workers, slow_worker, read)
                 return told
@@ -546,6 +547,7 @@ class Estimator(Placement, Weights, Params):
             asked = settings.pop("metrics", None)
             spec.metrics = spec.metrics if asked is None else asked
             job = Pass(spec, layout, self._state, read.data(data), **settings)
+            read.check_columns()
             with cluster.held():
                 return recovery.repeated(
                     lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal

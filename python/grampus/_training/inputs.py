@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,8 @@ class Inputs:
         self._columns = columns
         self._order_by = order_by
         self._held: list[tuple[Data, Supply]] = []
+        # Whether some of the data has columns.
+        self._has_columns = False
 
     def data(self, value: Any, y: Any = None) -> Data:
         """Data as it travels to the workers; `y` are targets that were passed apart."""
@@ -90,10 +93,12 @@ class Inputs:
             raise ValueError("order_by is for DataFrames of Spark and Datasets of Ray: leave it out")
         supply = self._supplied(value)
         if supply is not None:
+            self._has_columns = True
             data = Data(supply.kept, self._size, self._given, *self._columns)
             self._held.append((data, supply))
             return data
         shards = feeding.shards_of(value, *self._columns)
+        self._has_columns |= shards is not None or self._named(value)
         if shards is not None:
             value = feeding.shared_rows(shards, *self._columns)
             if isinstance(value, Packed) and self._cluster.site is not None:
@@ -104,6 +109,25 @@ class Inputs:
     def data_also(self, value: Any) -> Data | None:
         """Data beside that for which the size of batches was given, if there is any."""
         return None if value is None else replace(self.data(value), given=False)
+
+    def _named(self, value: Any) -> bool:
+        """Whether this has columns, or may return what has."""
+        features, labels = self._columns
+        if isinstance(value, Mapping) and features is None and labels is not None:
+            raise ValueError("label_cols= was passed without feature_cols=: pass both, or leave it out")
+        data_sets = hasattr(value, "column_names")
+        creators = callable(value) and not hasattr(value, "__getitem__")
+        return isinstance(value, Mapping) or trees.is_frame(value) or data_sets or creators
+
+    def check_columns(self) -> None:
+        """Refuse names of columns where no data of the call has any: they would have no effect."""
+        names = ("feature_cols=", "label_cols=")
+        asked = [name for name, columns in zip(names, self._columns, strict=True) if columns is not None]
+        if asked and not self._has_columns:
+            raise ValueError(
+                f"{' and '.join(asked)} would have no effect: only tables, frames, files and dicts have "
+                "columns, and this data has none; leave it out"
+            )
 
     def _supplied(self, value: Any) -> Supply | None:
         """Rows that executors hold: of a frame of an engine, or of files where the workers are on one."""

@@ -119,11 +119,17 @@ def _batch_size(data: Data, loader: Any) -> int:
         own = loader.batch_size
         if own is None and loader.batch_sampler is not None:
             own = getattr(loader.batch_sampler, "batch_size", None)
+    asked = data.batch_size if data.given else None
     if own is None:
+        if loader is not None and asked is not None:
+            raise ValueError(
+                f"batch_size={asked} was asked for, and the loader's sampler or data set makes the batches: "
+                "pass batch_size=None"
+            )
         return data.batch_size or 32
-    if data.given and data.batch_size is not None and data.batch_size != own:
+    if asked is not None and asked != own:
         raise ValueError(
-            f"batch_size={data.batch_size} was asked for and the loader makes batches of {own}: pass "
+            f"batch_size={asked} was asked for and the loader makes batches of {own}: pass "
             "batch_size=None to take the loader's, which counts the rows of all workers together"
         )
     return int(own)

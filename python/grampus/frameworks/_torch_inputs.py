@@ -101,9 +101,8 @@ def split(
             values, target = values["x"], values.get("y")
         elif has_loss and not predicting:
             raise TypeError(
-                f"a batch has the keys {sorted(values)}: name the model's inputs with feature_cols and "
-                "the target with label_cols, use the keys 'x' and 'y', or pass loss=None where the model "
-                "makes its own loss"
+                f"a batch has the keys {sorted(values)}: use the keys 'x' and 'y', name columns of a table "
+                "with feature_cols and label_cols, or pass loss=None where the model makes its own loss"
             )
         else:
             # A model that makes its own loss is given them too; metrics want them besides.
