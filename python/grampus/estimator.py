@@ -320,7 +320,6 @@ class Estimator(Placement, Weights, Params):
             with self._reading(order_by, batch_size, feature_cols, label_cols) as read:
                 losses.heal = read.heal
                 settings |= {"data": read.data(data, y), "validation": read.data_also(validation_data)}
-                read.check_columns()
                 job = Fit(self._spec(), layout, **settings, **self._beginning(found))
                 told: History = self._trained(job, loggers, losses, audit, min_workers, slow_worker, read)
                 return told
@@ -546,8 +545,7 @@ class Estimator(Placement, Weights, Params):
             spec, settings = self._spec(), dict(more or {})
             asked = settings.pop("metrics", None)
             spec.metrics = spec.metrics if asked is None else asked
-            job = Pass(spec, layout, self._state, read.data(data), **settings)
-            read.check_columns()
+            job = Pass(spec, layout, self._state, read.only(data), **settings)
             with cluster.held():
                 return recovery.repeated(
                     lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal

@@ -107,8 +107,16 @@ class Inputs:
         return Data(self._framework.portable(value), self._size, self._given, *self._columns)
 
     def data_also(self, value: Any) -> Data | None:
-        """Data beside that for which the size of batches was given, if there is any."""
-        return None if value is None else replace(self.data(value), given=False)
+        """Data beside that for which the size of batches was given, if there is any: the last of the call."""
+        found = None if value is None else replace(self.data(value), given=False)
+        self._check_columns()
+        return found
+
+    def only(self, value: Any) -> Data:
+        """Data of a call that has no other."""
+        found = self.data(value)
+        self._check_columns()
+        return found
 
     def _named(self, value: Any) -> bool:
         """Whether this has columns, or may return what has."""
@@ -119,7 +127,7 @@ class Inputs:
         creators = callable(value) and not hasattr(value, "__getitem__")
         return isinstance(value, Mapping) or trees.is_frame(value) or data_sets or creators
 
-    def check_columns(self) -> None:
+    def _check_columns(self) -> None:
         """Refuse names of columns where no data of the call has any: they would have no effect."""
         names = ("feature_cols=", "label_cols=")
         asked = [name for name, columns in zip(names, self._columns, strict=True) if columns is not None]
