@@ -243,3 +243,19 @@ def test_a_whole_job_stopped_and_continued_goes_on(runtime):
             os.kill(pid, number)
         time.sleep(3)
     assert finish(driver)[:2] == (0, "True\n")
+
+
+def test_ctrl_c_while_a_program_ends_shows_no_traceback():
+    """A worker that is stopped makes the end take long, and ends all the same: see `runtime`."""
+    script = """
+        import atexit, os, signal
+        import grampus as gp
+
+        gp.init(workers=1)
+        os.kill(gp.run(os.getpid)[0], signal.SIGSTOP)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        atexit.register(signal.setitimer, signal.ITIMER_REAL, 0.1)
+    """
+    code, _, err = finish(start(script))
+    assert code == 0, err
+    assert "Traceback" not in err

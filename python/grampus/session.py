@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import inspect
 import os
 import threading
@@ -185,7 +186,13 @@ def _unlock() -> None:
     _session.lock = threading.RLock()
 
 
-atexit.register(stop)
+def _stop_at_exit() -> None:
+    """Another Ctrl-C meanwhile ends the wait: workers end without their driver, too."""
+    with contextlib.suppress(KeyboardInterrupt):
+        stop()
+
+
+atexit.register(_stop_at_exit)
 os.register_at_fork(after_in_child=_unlock)
 
 
