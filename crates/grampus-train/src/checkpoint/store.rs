@@ -264,7 +264,7 @@ impl Store {
         let inside = if name.is_empty() { self.list()? } else { Vec::new() };
         let weights = files.iter().find(|file| is_file_name(file));
         let found = match (inside.last(), weights) {
-            (Some(entry), _) => format!("it holds several, up to {}: name one of them", entry.name),
+            (Some(entry), _) => format!("it holds checkpoints, up to {}: name one of them", entry.name),
             (None, Some(file)) => format!(
                 "it holds {file} but no {MANIFEST}, so it was never finished, or holds weights alone: load those from {}",
                 self.place.path(name, file)

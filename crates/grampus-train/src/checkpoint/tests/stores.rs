@@ -284,7 +284,7 @@ fn a_folder_that_is_no_checkpoint_says_what_it_is() {
         "{weights}"
     );
     write(&store, 7);
-    assert!(say("").contains("it holds several, up to step-00000007: name one of them"));
+    assert!(say("").contains("it holds checkpoints, up to step-00000007: name one of them"));
     assert_eq!(
         read(&format!("file://{}/step-00000007", folder.path().display()))
             .unwrap()
