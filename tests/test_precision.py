@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import nullcontext
+
 import pytest
 import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
@@ -230,3 +233,31 @@ def test_gradients_that_wait_keep_their_size_where_the_scale_changes():
                 loss.backward()
                 optimizer.step()
     check_weights(own, models)
+
+
+class Casts(gp.TrainingOperator):
+    """Computes forward in the precision that was asked for, or does not."""
+
+    def train_batch(self, batch, batch_info):
+        with self.autocast() if self.config["casts"] else nullcontext():
+            loss = self.criterion(self.model(batch["x"]), batch["y"])
+        self.optimizer.zero_grad()
+        self.backward(loss)
+        self.optimizer.step()
+        return {"train_loss": loss.item(), "num_samples": len(batch["y"])}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_precision_that_an_operator_does_not_use_is_warned_about(precision):
+    settings = {"model": line, "optimizer": "sgd", "loss": nn.MSELoss(), "precision": precision, "workers": 2}
+    for casts in (False, True):
+        own = estimator(Casts, **settings, config={"lr": 0.1, "casts": casts})
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            own.fit(pair_rows(), epochs=2, batch_size=4)
+        said = [each for each in told if "has no effect on the operator's own steps" in str(each.message)]
+        assert len(said) == (0 if casts else 1)
+
+
+def line(config):
+    return nn.Linear(3, 1)

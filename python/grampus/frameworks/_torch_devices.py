@@ -75,11 +75,12 @@ class Precision:
         if self._scaler is not None:
             # It begins with the first loss, which a worker without rows has yet to meet.
             self._scaler.scale(torch.zeros((), device=device))
-        # Whether a loss was scaled here.
-        self.used = False
+        # Whether a loss was scaled here, and whether anything was computed in half precision.
+        self.used = self.has_cast = False
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Inside, operations that are fit for it compute in half precision."""
+        self.has_cast = True
         found: AbstractContextManager[Any] = torch.autocast(self._device, self._type)
         return found
 

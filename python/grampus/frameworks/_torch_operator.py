@@ -82,6 +82,8 @@ class Operated(Model):
         # Gradients of batches without a step, by lane; and whether there were any.
         self._left: dict[int, list[Tensor | None]] = {}
         self._adds_up = self._lossless = False
+        # Whether nobody has looked yet for what a precision does to the operator's steps.
+        self._uncast = True
         self._says = 0.0
         self._other: Any = None
         self._real = [each.step for each in self.optimizers]
@@ -187,6 +189,8 @@ class Operated(Model):
             raise
         finally:
             self._in_batch = False
+        if lane == 0:
+            self._note_precision()
         self.rows += rows
         loss = self._loss_of(lane, said)
         self._losses[lane] = loss * (rows if self.owns_epoch else share)
@@ -206,6 +210,15 @@ class Operated(Model):
                 "number 'train_loss', or let the names of several have 'loss' in them"
             )
         return loss or 0.0
+
+    def _note_precision(self) -> None:
+        """Say once that the operator computes as if no precision had been asked for."""
+        if self._uncast and self.precision is not None and not self.precision.has_cast:
+            _report.note(
+                f"precision={self.spec.precision!r} has no effect on the operator's own steps: let them "
+                "compute forward inside `with self.autocast():`, or leave it out"
+            )
+        self._uncast = False
 
     def _take_up(self, lane: int) -> None:
         """Let gradients be those that this lane has left: lanes of one worker know nothing of each other."""
