@@ -41,6 +41,9 @@ _LOSSES = ("train_loss", "val_loss", "loss")
 class Operated(Model):
     """Models, optimizers and an operator."""
 
+    # Whether it is still to be seen what a precision does to the operator's steps.
+    _uncast = True
+
     def _prepare(self) -> None:
         spec, group = self.spec, self.lanes.group
         kind = spec.training_operator_cls or TrainingOperator
@@ -82,8 +85,6 @@ class Operated(Model):
         # Gradients of batches without a step, by lane; and whether there were any.
         self._left: dict[int, list[Tensor | None]] = {}
         self._adds_up = self._lossless = False
-        # Whether nobody has looked yet for what a precision does to the operator's steps.
-        self._uncast = True
         self._says = 0.0
         self._other: Any = None
         self._real = [each.step for each in self.optimizers]
