@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from grampus import context
+from grampus import _report, context
 from grampus._training import trees
 from grampus.frameworks._torch_memory import pinned
 
@@ -75,14 +75,26 @@ class Precision:
         if self._scaler is not None:
             # It begins with the first loss, which a worker without rows has yet to meet.
             self._scaler.scale(torch.zeros((), device=device))
-        # Whether a loss was scaled here, and whether anything was computed in half precision.
-        self.used = self.has_cast = False
+        # Whether a loss was scaled here.
+        self.used = False
+        self._name = name
+        # Whether anything was computed in half precision, and whether that was looked for.
+        self._has_cast = self._is_checked = False
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Inside, operations that are fit for it compute in half precision."""
-        self.has_cast = True
+        self._has_cast = True
         found: AbstractContextManager[Any] = torch.autocast(self._device, self._type)
         return found
+
+    def check_use(self) -> None:
+        """Say once that an operator computes as if no precision had been asked for."""
+        if not self._has_cast and not self._is_checked:
+            _report.note(
+                f"precision={self._name!r} has no effect on the operator's own steps: let them compute forward "
+                "inside `with self.autocast():`, or leave it out"
+            )
+        self._is_checked = True
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The loss from which to go backward."""

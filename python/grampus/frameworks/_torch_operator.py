@@ -41,9 +41,6 @@ _LOSSES = ("train_loss", "val_loss", "loss")
 class Operated(Model):
     """Models, optimizers and an operator."""
 
-    # Whether it is still to be seen what a precision does to the operator's steps.
-    _uncast = True
-
     def _prepare(self) -> None:
         spec, group = self.spec, self.lanes.group
         kind = spec.training_operator_cls or TrainingOperator
@@ -190,8 +187,8 @@ class Operated(Model):
             raise
         finally:
             self._in_batch = False
-        if lane == 0:
-            self._note_precision()
+        if lane == 0 and self.precision is not None:
+            self.precision.check_use()
         self.rows += rows
         loss = self._loss_of(lane, said)
         self._losses[lane] = loss * (rows if self.owns_epoch else share)
@@ -211,15 +208,6 @@ class Operated(Model):
                 "number 'train_loss', or let the names of several have 'loss' in them"
             )
         return loss or 0.0
-
-    def _note_precision(self) -> None:
-        """Say once that the operator computes as if no precision had been asked for."""
-        if self._uncast and self.precision is not None and not self.precision.has_cast:
-            _report.note(
-                f"precision={self.spec.precision!r} has no effect on the operator's own steps: let them "
-                "compute forward inside `with self.autocast():`, or leave it out"
-            )
-        self._uncast = False
 
     def _take_up(self, lane: int) -> None:
         """Let gradients be those that this lane has left: lanes of one worker know nothing of each other."""
