@@ -91,8 +91,8 @@ class Precision:
         """Say once that an operator computes as if no precision had been asked for."""
         if not self._has_cast and not self._is_checked:
             _report.note(
-                f"precision={self._name!r} has no effect on the operator's own steps: let them compute forward "
-                "inside `with self.autocast():`, or leave it out"
+                f"precision={self._name!r} has no effect on the operator's own steps: let them compute "
+                "forward inside `with self.autocast():`, or leave it out"
             )
         self._is_checked = True
 
