@@ -241,7 +241,7 @@ class Model(LoopModel):
     def _try(self, lane: int, values: Any, rows: int) -> None:
         """Look whether the loss of forward is a mean over rows."""
         with self._buffers.kept(), _torch_reduction.undisturbed(self.module):  # type: ignore[union-attr]
-            self._tried(lane, rows, self._loss_of, values)
+            self._tried(lane, rows, self._loss_of_rows, values)
 
     def _try_loss(self, lane: int, rows: int, seen: tuple[Any, Any], whole: float, values: Any) -> None:
         """Look whether the loss of an output and a target is a mean over rows."""
@@ -255,7 +255,7 @@ class Model(LoopModel):
                 lane, rows, lambda part: _torch_outputs.loss_of(copy.deepcopy(self.loss), *part), seen, whole
             )
 
-    def _loss_of(self, values: Any) -> Any:
+    def _loss_of_rows(self, values: Any) -> Any:
         """The loss of some rows, of a copy: it may count its calls."""
         criterion = self.loss
         try:
