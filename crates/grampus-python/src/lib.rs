@@ -5,6 +5,7 @@ mod cluster;
 mod collective;
 mod data;
 mod error;
+mod locked;
 mod payload;
 mod platform;
 mod supervisor;

@@ -1,7 +1,7 @@
 //! Rows that stay with keepers: bringing them, and watching over those who hold them.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use grampus_core::JoinString;
@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use super::detached;
 use super::table::Table;
 use crate::error::Error;
+use crate::locked;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Deposit>()?;
@@ -88,7 +89,7 @@ impl Deposit {
         work: impl Send + FnOnce(&mut Option<keeper::Deposit>) -> Result<T, DataError>,
     ) -> PyResult<T> {
         detached(py, || {
-            let mut deposit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut deposit = locked::detached(&self.0);
             let done = work(&mut deposit);
             if done.is_err() {
                 // Nothing of it is to be kept.
@@ -157,12 +158,6 @@ type KeeperState = (u64, u32, String, Option<String>);
 #[pyclass(module = "grampus._native", frozen)]
 pub(crate) struct Hub(Mutex<keeper::Hub>);
 
-impl Hub {
-    fn lock(&self) -> MutexGuard<'_, keeper::Hub> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[pymethods]
 impl Hub {
     /// Listens at `bind`; executors reach it under `address`.
@@ -179,13 +174,13 @@ impl Hub {
 
     /// The join string, which holds the key of the feed.
     #[getter]
-    fn join(&self) -> String {
-        self.lock().join().reveal()
+    fn join(&self, py: Python<'_>) -> String {
+        locked::attached(py, &self.0).join().reveal()
     }
 
     /// All keepers that ever reported.
-    fn keepers(&self) -> Vec<KeeperState> {
-        let keepers = self.lock().keepers().into_iter();
+    fn keepers(&self, py: Python<'_>) -> Vec<KeeperState> {
+        let keepers = locked::attached(py, &self.0).keepers().into_iter();
         keepers
             .map(|keeper| (keeper.card.id, keeper.card.pid, keeper.card.host, keeper.lost))
             .collect()
@@ -193,11 +188,11 @@ impl Hub {
 
     /// Tells keepers which deposits count.
     fn keep(&self, py: Python<'_>, deposits: Vec<u64>) -> PyResult<()> {
-        detached(py, || self.lock().keep(&deposits))
+        detached(py, || locked::detached(&self.0).keep(&deposits))
     }
 
     /// Ends all keepers.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.lock().close());
+        py.detach(|| locked::detached(&self.0).close());
     }
 }

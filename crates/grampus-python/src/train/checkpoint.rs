@@ -1,7 +1,7 @@
 //! The checkpoints of grampus-train for Python.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use grampus_core::{Clock, SystemClock, Time};
@@ -12,6 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::collective::RawBytes;
 use crate::error::GrampusError;
+use crate::locked;
 
 /// How often a thread that waits looks for signals.
 const LOOK: Duration = Duration::from_millis(50);
@@ -140,7 +141,9 @@ impl CheckpointStore {
             meta,
             keep: keep.map(|last| Keep { last, pinned }),
         };
-        self.writer().begin(order, Duration::ZERO).map_err(raise)?;
+        locked::attached(py, &self.writer)
+            .begin(order, Duration::ZERO)
+            .map_err(raise)?;
         Ok(before)
     }
 
@@ -152,7 +155,7 @@ impl CheckpointStore {
         let clock = SystemClock::start();
         loop {
             let left = limit.saturating_sub(clock.now() - Time::ZERO);
-            match py.detach(|| self.writer().wait(left.min(LOOK))) {
+            match py.detach(|| locked::detached(&self.writer).wait(left.min(LOOK))) {
                 Err(checkpoint::CheckpointError::Late { path, .. }) if left.is_zero() => {
                     return Err(PyTimeoutError::new_err(format!(
                         "{path} was not written after {timeout} s; the write goes on"
@@ -167,12 +170,6 @@ impl CheckpointStore {
     /// Removes a checkpoint; one that is not there is no error.
     fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         py.detach(|| self.store.remove(name)).map_err(raise)
-    }
-}
-
-impl CheckpointStore {
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

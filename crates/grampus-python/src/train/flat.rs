@@ -1,7 +1,7 @@
 //! Optimizers of Grampus for parameters that lie in the memory of another framework.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use grampus_collective::Element;
 use grampus_native::Real;
@@ -13,6 +13,7 @@ use pyo3::types::PyBytes;
 
 use super::native::{Failed, numbers, parsed, wrong};
 use crate::collective::{Buffer, Group, Use, raise};
+use crate::locked;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FlatOptimizer>()
@@ -63,35 +64,35 @@ impl FlatOptimizer {
     }
 
     /// Divides what it remembers among so many workers, of which this is one.
-    fn divide(&self, owners: usize, me: usize) {
-        with!(self.get(), memory => memory.divide(owners, me));
+    fn divide(&self, py: Python<'_>, owners: usize, me: usize) {
+        with!(self.get(py), memory => memory.divide(owners, me));
     }
 
     /// The parts that this worker keeps: first element, and that behind the last.
-    fn kept(&self) -> Vec<(usize, usize)> {
-        let ranges: Vec<Range<usize>> = with!(self.get(), memory => memory.kept().collect());
+    fn kept(&self, py: Python<'_>) -> Vec<(usize, usize)> {
+        let ranges: Vec<Range<usize>> = with!(self.get(py), memory => memory.kept().collect());
         ranges.into_iter().map(|range| (range.start, range.end)).collect()
     }
 
     /// Bytes of what this worker remembers.
-    fn remembered(&self) -> usize {
-        with!(self.get(), memory => memory.bytes())
+    fn remembered(&self, py: Python<'_>) -> usize {
+        with!(self.get(py), memory => memory.bytes())
     }
 
     /// Steps that each tensor has had.
-    fn steps(&self) -> Vec<u64> {
-        with!(self.get(), memory => memory.steps())
+    fn steps(&self, py: Python<'_>) -> Vec<u64> {
+        with!(self.get(py), memory => memory.steps())
     }
 
     /// Names of what it remembers.
-    fn slots(&self) -> Vec<&'static str> {
-        with!(self.get(), memory => memory.slots().collect())
+    fn slots(&self, py: Python<'_>) -> Vec<&'static str> {
+        with!(self.get(py), memory => memory.slots().collect())
     }
 
     /// Writes all numbers of one slot; all workers ask at once where they are divided.
     fn slot(&self, py: Python<'_>, place: usize, whole: &Bound<'_, PyAny>, group: &Group) -> PyResult<()> {
         let (mut whole, group) = (Buffer::of(whole, Use::Write)?, group.get()?);
-        with!(self.get(), memory => {
+        with!(self.get(py), memory => {
             // SAFETY: the caller has made the buffer for this call.
             let whole = unsafe { numbers_mut(memory, &mut whole) }?;
             py.detach(|| memory.slot(place, whole, &group)).map_err(|error| raise(py, &error))
@@ -110,7 +111,7 @@ impl FlatOptimizer {
             .map(|(name, array)| Ok((name, Buffer::of(&array, Use::Read)?)))
             .collect();
         let slots = slots?;
-        with!(self.get(), memory => {
+        with!(self.get(py), memory => {
             let mut saved = Vec::with_capacity(slots.len());
             for (name, array) in &slots {
                 saved.push((name.as_str(), numbers(array).map_err(PyTypeError::new_err)?));
@@ -130,7 +131,7 @@ impl FlatOptimizer {
     ) -> PyResult<()> {
         let mut parameters = Buffer::of(parameters, Use::Write)?;
         let (sums, used, group) = (Buffer::of(&summed.0, Use::Read)?, summed.1, group.get()?);
-        with!(self.get(), memory => {
+        with!(self.get(py), memory => {
             let tensors = tensors(memory, &used)?;
             let sum = sum_of(memory, &sums, &tensors)?;
             // SAFETY: parameters are written by their optimizer alone, and are not those that are read.
@@ -143,7 +144,7 @@ impl FlatOptimizer {
     /// Gives all workers the parameters that each has updated.
     fn spread(&self, py: Python<'_>, parameters: &Bound<'_, PyAny>, group: &Group) -> PyResult<()> {
         let (mut parameters, group) = (Buffer::of(parameters, Use::Write)?, group.get()?);
-        with!(self.get(), memory => {
+        with!(self.get(py), memory => {
             // SAFETY: as above.
             let parameters = unsafe { numbers_mut(memory, &mut parameters) }?;
             py.detach(|| memory.spread(parameters, &group)).map_err(|error| raise(py, &error))
@@ -161,7 +162,7 @@ impl FlatOptimizer {
         let sums = next.as_ref().map(|((sums, _), _)| Buffer::of(sums, Use::Read));
         let sums = sums.transpose()?;
         let used = next.as_ref().map_or(&[][..], |((_, used), _)| used);
-        let held = with!(self.get(), memory => {
+        let held = with!(self.get(py), memory => {
             let parameters = sized(memory, &parameters)?;
             let tensors = tensors(memory, used)?;
             let sum = sums.as_ref().map(|sums| sum_of(memory, sums, &tensors)).transpose()?;
@@ -174,8 +175,8 @@ impl FlatOptimizer {
 
     /// Puts together what all workers that are left have, and writes the parameters; raises where a part is lost.
     fn heal(&self, held: Vec<Vec<u8>>, parameters: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut parameters = Buffer::of(parameters, Use::Write)?;
-        with!(self.get(), memory => {
+        let (py, mut parameters) = (parameters.py(), Buffer::of(parameters, Use::Write)?);
+        with!(self.get(py), memory => {
             // SAFETY: as above.
             let parameters = unsafe { numbers_mut(memory, &mut parameters) }?;
             let parts: Result<Vec<_>, String> = held.iter().map(|bytes| Held::from_bytes(bytes)).collect();
@@ -186,8 +187,8 @@ impl FlatOptimizer {
 }
 
 impl FlatOptimizer {
-    fn get(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn get(&self, py: Python<'_>) -> MutexGuard<'_, Kept> {
+        locked::attached(py, &self.0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Gradients of Python models.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use grampus_collective::{DType, Kind};
 use grampus_train::gradients::Parameter;
@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::collective::{Group, interruptible, raise};
+use crate::locked;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Gradients>()?;
@@ -45,13 +46,13 @@ impl Gradients {
     }
 
     /// Where the gradient of each parameter begins in a lane's memory, in bytes.
-    fn places(&self) -> Vec<usize> {
-        self.get().places().iter().map(|place| place.start).collect()
+    fn places(&self, py: Python<'_>) -> Vec<usize> {
+        self.get(py).places().iter().map(|place| place.start).collect()
     }
 
     /// The memory of one of this worker's lanes.
     fn memory(slf: &Bound<'_, Self>, index: usize) -> PyResult<LaneMemory> {
-        let gradients = slf.get().get();
+        let gradients = slf.get().get(slf.py());
         let memory = gradients
             .memory(index)
             .ok_or_else(|| PyIndexError::new_err(format!("this worker has no lane at {index}")))?;
@@ -64,41 +65,45 @@ impl Gradients {
 
     /// Begins a step of one of this worker's lanes.
     fn begin(&self, py: Python<'_>, index: usize) -> PyResult<()> {
-        self.get().begin(index).map_err(|error| raise(py, &error))
+        self.get(py).begin(index).map_err(|error| raise(py, &error))
     }
 
     /// Says that the gradient of a parameter is complete.
     fn ready(&self, py: Python<'_>, parameter: usize) -> PyResult<()> {
-        self.get().ready(parameter).map_err(|error| raise(py, &error))
+        self.get(py).ready(parameter).map_err(|error| raise(py, &error))
     }
 
     /// Parameters that have not come from the present lane.
-    fn missing(&self) -> Vec<usize> {
-        self.get().missing()
+    fn missing(&self, py: Python<'_>) -> Vec<usize> {
+        self.get(py).missing()
     }
 
     /// Ends the step of the present lane.
-    fn end(&self, loss: f32, says: f32, stops: bool) {
-        self.get().end(loss, says, stops);
+    fn end(&self, py: Python<'_>, loss: f32, says: f32, stops: bool) {
+        self.get(py).end(loss, says, stops);
     }
 
     /// A lane without rows.
     fn skip(&self, py: Python<'_>, index: usize) -> PyResult<()> {
-        self.get().skip(index).map_err(|error| raise(py, &error))
+        self.get(py).skip(index).map_err(|error| raise(py, &error))
     }
 
     /// Waits for all sums; the loss, the parameters that no lane used, what lane 0 said, and whether a worker wants to stop.
     fn finish(&self, py: Python<'_>) -> PyResult<(f64, Vec<usize>, f32, bool)> {
         let summed = interruptible(py, Wait::Call(Kind::AllReduceLanes), |gives_up| {
-            self.get().finish(gives_up)
+            self.get_detached().finish(gives_up)
         })?;
         Ok((summed.loss, summed.unused, summed.said, summed.stops))
     }
 }
 
 impl Gradients {
-    pub(super) fn get(&self) -> MutexGuard<'_, grampus_train::gradients::Gradients> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn get(&self, py: Python<'_>) -> MutexGuard<'_, grampus_train::gradients::Gradients> {
+        locked::attached(py, &self.0)
+    }
+
+    pub(super) fn get_detached(&self) -> MutexGuard<'_, grampus_train::gradients::Gradients> {
+        locked::detached(&self.0)
     }
 }
 

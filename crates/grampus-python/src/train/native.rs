@@ -1,6 +1,6 @@
 //! Native models for Python.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use grampus_collective::{CollectiveError, Element, bytes_of};
 use grampus_native::optim::Optimizer;
@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::gradients::Gradients;
 use crate::collective::{Buffer, Group, Use, raise};
+use crate::locked;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeModel>()?;
@@ -108,7 +109,7 @@ impl NativeModel {
 
     /// Name and array of every parameter and buffer, in the order of the layers.
     fn weights(&self, py: Python<'_>) -> Vec<(String, Array)> {
-        with!(self.get(), role => role.weights(py))
+        with!(self.get(py), role => role.weights(py))
     }
 
     /// Takes weights; all must be there, and no others.
@@ -117,13 +118,13 @@ impl NativeModel {
             .into_iter()
             .map(|(name, array)| Ok((name, Buffer::of(&array, Use::Read)?)))
             .collect();
-        with!(self.get(), role => role.set_weights(py, &weights?))
+        with!(self.get(py), role => role.set_weights(py, &weights?))
     }
 
     /// What the optimizer remembers: how many steps there were, and arrays by name. Where that is divided, all workers ask at once.
     fn state(&self, py: Python<'_>, group: &Group) -> PyResult<(u64, Slots)> {
         let group = group.get()?;
-        with!(self.get(), role => {
+        with!(self.get(py), role => {
             let learner = role.learner()?;
             let (steps, slots) = py.detach(move || (learner.memory.state.steps(), learner.slots(&group)));
             let slots = slots.map_err(|error| raise(py, &error))?;
@@ -134,8 +135,8 @@ impl NativeModel {
     }
 
     /// Divides what the optimizer remembers among so many workers, of which this is one.
-    fn divide(&self, owners: usize, me: usize) -> PyResult<()> {
-        with!(self.get(), role => role.learner().map(|learner| learner.memory.divide(owners, me)))
+    fn divide(&self, py: Python<'_>, owners: usize, me: usize) -> PyResult<()> {
+        with!(self.get(py), role => role.learner().map(|learner| learner.memory.divide(owners, me)))
     }
 
     /// What this worker has of it; with the sum of gradients, the rate and what layers will keep, it can do one more step.
@@ -145,8 +146,8 @@ impl NativeModel {
         kept: &[u8],
         next: Option<(PyRef<'py, Gradients>, f64, Vec<u8>)>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let sums = next.as_ref().map(|(gradients, ..)| gradients.get());
-        let found = with!(self.get(), role => {
+        let sums = next.as_ref().map(|(gradients, ..)| gradients.get(py));
+        let found = with!(self.get(py), role => {
             let learner = role.learner()?;
             let kept = numbered(learner, kept)?;
             let soon = next.as_ref().map(|(_, _, soon)| numbered(learner, soon)).transpose()?;
@@ -159,8 +160,8 @@ impl NativeModel {
     }
 
     /// Puts together what all workers that are left have; raises where a part is lost.
-    fn heal(&self, held: Vec<Vec<u8>>) -> PyResult<()> {
-        with!(self.get(), role => {
+    fn heal(&self, py: Python<'_>, held: Vec<Vec<u8>>) -> PyResult<()> {
+        with!(self.get(py), role => {
             let parts: Result<Vec<_>, String> = held.iter().map(|bytes| Held::from_bytes(bytes)).collect();
             let healed = parts.and_then(|parts| role.learner().map_err(|error| error.to_string())?.heal(parts));
             healed.map_err(PyValueError::new_err)
@@ -170,7 +171,7 @@ impl NativeModel {
     /// Gives all workers the weights that each has updated.
     fn spread(&self, py: Python<'_>, group: &Group) -> PyResult<()> {
         let group = group.get()?;
-        with!(self.get(), role => {
+        with!(self.get(py), role => {
             let learner = role.learner()?;
             py.detach(|| learner.spread(&group)).map_err(|error| raise(py, &error))
         })
@@ -183,18 +184,18 @@ impl NativeModel {
         steps: u64,
         slots: Vec<(String, Bound<'_, PyBytes>)>,
     ) -> PyResult<()> {
-        with!(self.get(), role => role.set_state(py, steps, &slots))
+        with!(self.get(py), role => role.set_state(py, steps, &slots))
     }
 
     /// How many numbers all parameters are, with those between them.
-    fn parameters(&self) -> Vec<(u8, usize)> {
-        with!(self.get(), role => role.parameters())
+    fn parameters(&self, py: Python<'_>) -> Vec<(u8, usize)> {
+        with!(self.get(py), role => role.parameters())
     }
 
     /// The outputs for some rows.
     fn predict(&self, py: Python<'_>, inputs: Vec<Bound<'_, PyAny>>, rows: usize) -> PyResult<Vec<Array>> {
         let inputs = buffers(inputs)?;
-        with!(self.get(), role => role.predict(py, &inputs, rows))
+        with!(self.get(py), role => role.predict(py, &inputs, rows))
     }
 
     /// The loss of some rows, and the outputs for them.
@@ -206,7 +207,7 @@ impl NativeModel {
         rows: usize,
     ) -> PyResult<(f64, Vec<Array>)> {
         let (inputs, target) = (buffers(inputs)?, Buffer::of(&target, Use::Read)?);
-        with!(self.get(), role => role.evaluate(py, &inputs, &target, rows))
+        with!(self.get(py), role => role.evaluate(py, &inputs, &target, rows))
     }
 
     /// The outputs of the last pass, which had these inputs.
@@ -217,17 +218,17 @@ impl NativeModel {
         rows: usize,
     ) -> PyResult<Vec<Array>> {
         let inputs = buffers(inputs)?;
-        with!(self.get(), role => role.last_outputs(py, &inputs, rows))
+        with!(self.get(py), role => role.last_outputs(py, &inputs, rows))
     }
 
     /// What layers keep beside their parameters, as bytes.
     fn buffers<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        with!(self.get(), role => PyBytes::new(py, bytes_of(role.network().buffers())))
+        with!(self.get(py), role => PyBytes::new(py, bytes_of(role.network().buffers())))
     }
 
     /// Takes what layers had kept.
-    fn set_buffers(&self, kept: &[u8]) -> PyResult<()> {
-        with!(self.get(), role => filled(role.network().buffers_mut(), kept, "what layers keep"))
+    fn set_buffers(&self, py: Python<'_>, kept: &[u8]) -> PyResult<()> {
+        with!(self.get(py), role => filled(role.network().buffers_mut(), kept, "what layers keep"))
     }
 
     /// Forward and backward of the rows of one of this worker's lanes; says the loss.
@@ -242,8 +243,8 @@ impl NativeModel {
     ) -> PyResult<f64> {
         let (inputs, target, rows) = (buffers(batch.0)?, Buffer::of(&batch.1, Use::Read)?, batch.2);
         let trained = py.detach(|| {
-            let mut gradients = gradients.get();
-            with!(self.get(), role => role.train(&mut gradients, index, (&inputs, &target, rows), share, seed))
+            let mut gradients = gradients.get_detached();
+            with!(locked::detached(&self.0), role => role.train(&mut gradients, index, (&inputs, &target, rows), share, seed))
         });
         trained.map_err(|failed| failed.raised(py))
     }
@@ -252,8 +253,8 @@ impl NativeModel {
     fn update(&self, py: Python<'_>, gradients: &Gradients, rate: f64, group: &Group) -> PyResult<()> {
         let group = group.get()?;
         let updated = py.detach(|| {
-            let gradients = gradients.get();
-            with!(self.get(), role => match role {
+            let gradients = gradients.get_detached();
+            with!(locked::detached(&self.0), role => match role {
                 Role::Learns(learner) => learner.update_kept(&gradients, rate, &group).map_err(Failed::Learning),
                 _ => Err(Failed::NotLearning),
             })
@@ -262,14 +263,14 @@ impl NativeModel {
     }
 
     /// The first layer of the last pass whose output is not finite.
-    fn first_not_finite(&self) -> Option<(String, String)> {
-        with!(self.get(), role => role.network().first_not_finite())
+    fn first_not_finite(&self, py: Python<'_>) -> Option<(String, String)> {
+        with!(self.get(py), role => role.network().first_not_finite())
     }
 }
 
 impl NativeModel {
-    fn get(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn get(&self, py: Python<'_>) -> MutexGuard<'_, Kept> {
+        locked::attached(py, &self.0)
     }
 }
 
