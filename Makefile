@@ -31,7 +31,7 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/grampus-chaos/drivers)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-rust test-python test-spark test-ray prepare test-needs check fuzz chaos docs lock clean
+.PHONY: help demo test test-full test-rust test-python test-spark test-ray prepare test-needs check fuzz chaos docs lock clean
 .PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions bench-native bench-rust bench-build bench-spark bench-ray bench-smoke
 
 help: ## show this list
@@ -40,7 +40,10 @@ help: ## show this list
 demo: $(DEMO) ## train on two workers, with an optimised build; .venv-demo runs the other examples, too
 	.venv-demo/bin/python examples/fashion_mnist.py --batch-size 32 --lr 0.008 --epochs 3
 
-test: test-rust test-python ## run all tests
+test: test-rust test-python ## run all tests but those that take minutes
+
+test-full: test-rust $(NATIVE) $(TORCH) ## run all tests, and those that take minutes
+	$(PY) -m pytest tests -m "" -n $(TEST_PROCESSES)
 
 test-rust: test-needs ## run the Rust tests and the examples in the Rust documentation
 	cargo test --workspace
@@ -84,7 +87,7 @@ fuzz: $(CARGO_FUZZ) ## run every fuzz target for FUZZ_SECONDS (60)
 			-- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1; \
 	done
 
-chaos: $(NATIVE) $(TORCH) ## disturb real runs and print what that cost (CHAOS_ARGS="--faults 500 --seed 1")
+chaos: $(NATIVE) $(TORCH) ## disturb real runs and print what that cost (CHAOS_ARGS="--hosts 2x2 --faults 300 --seed 1")
 	cargo build --workspace --bin grampus-chaos
 	target/debug/grampus-chaos --python $(PY) $(CHAOS_ARGS)
 

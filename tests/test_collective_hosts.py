@@ -178,3 +178,104 @@ def test_hosts_that_disagree_on_security_are_told(hosts, script, tmp_path):
     code, out, said = finish(start(hosts[0], sys.executable, program, home=tmp_path))
     assert code == 0, said
     assert "plain" in out and "tls" in out and out.endswith("True\n"), out
+
+
+# A rank of which user code keeps the interpreter lock: no thread of Python gets on meanwhile.
+AWAY = """
+        import ctypes
+        def away(seconds):
+            ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+"""
+
+
+@pytest.mark.parametrize(("workers", "count"), [(2, 16_000_000), (4, 5_000)])
+def test_a_rank_that_is_late_in_user_code_is_waited_for(hosts, script, tmp_path, workers, count):
+    """CL-9, with default settings: longer than a process may be silent, and than TCP waits for a reader."""
+    body = (
+        AWAY
+        + f"""
+        def work():
+            gp.collective.barrier()
+            if gp.rank() == {workers - 1}:
+                away(18)
+            return float(gp.collective.all_reduce(np.ones({count}, "float32")).sum())
+        with cluster:
+            print(cluster.run(work))
+    """
+    )
+    program = script(driver(hosts, body, workers))
+    started = start(hosts[0], sys.executable, program, home=tmp_path)
+    out, said = started.communicate(timeout=120)
+    assert (started.returncode, out) == (0, f"{[float(workers * count)] * workers}\n"), said
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_rank_that_is_late_is_named_at_the_deadline(hosts, script, tmp_path, workers):
+    """CL-14: neither its signs of life nor the bytes that wait for it count as progress."""
+    body = f"""
+        def work(count, late_to_form):
+            if gp.rank() == {workers - 1} and late_to_form:
+                time.sleep(60)
+            gp.collective.form(deadline=4)
+            if gp.rank() == {workers - 1}:
+                time.sleep(60)
+            gp.collective.all_reduce(np.ones(count, "float32"))
+        with cluster:
+            cluster.run(gp.rank)
+            cases = [(5_000, False), (2_000_000, False), (16_000_000, False), (5_000, True)]
+            for count, late_to_form in cases:
+                began = time.monotonic()
+                try:
+                    cluster.run(work, count, late_to_form)
+                except gp.CollectiveError as error:
+                    print("rank {workers - 1} on" in str(error), 3 < time.monotonic() - began < 30)
+                    print(count, error, file=sys.stderr)
+    """
+    program = script(driver(hosts, body, workers))
+    started = start(hosts[0], sys.executable, program, home=tmp_path)
+    out, said = started.communicate(timeout=280)
+    assert (started.returncode, out) == (0, "True True\n" * 4), said
+
+
+def test_a_rank_that_is_stopped_is_silent(hosts, script, tmp_path):
+    """CL-6: what lives and is late is waited for, but what does not run is not."""
+    body = """
+        def work():
+            gp.collective.barrier()
+            if gp.rank() == 3:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            gp.collective.all_reduce(np.ones(5_000))
+        with cluster:
+            try:
+                cluster.run(work)
+            except gp.PeerLost as error:
+                print(error.rank, error.host, "no sign of life" in str(error))
+    """
+    # The driver gives it up much sooner, unless it is told not to.
+    body = driver(hosts, body).replace("address=", "heartbeat_timeout=60, address=")
+    started = start(hosts[0], sys.executable, script(body), home=tmp_path)
+    out, said = started.communicate(timeout=120)
+    assert (started.returncode, out) == (0, f"3 {hosts[2].name} True\n"), said
+
+
+def test_ports_of_collectives_are_at_the_address_of_the_job(hosts, script, tmp_path):
+    body = """
+        def listens():
+            gp.collective.barrier()
+            mine = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+                    if os.path.exists(f"/proc/self/fd/{fd}")}
+            found = []
+            for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+                for line in open(table).read().splitlines()[1:]:
+                    _, place, _, state, *_, = line.split()
+                    if state == "0A" and f"socket:[{line.split()[9]}]" in mine:
+                        found.append(place.split(":")[0])
+            return found
+        with cluster:
+            print(cluster.run(listens))
+    """
+    program = script(driver(hosts, body, workers=2))
+    code, out, said = finish(start(hosts[0], sys.executable, program, home=tmp_path))
+    # The kernel writes an address as a number in the order of the machine.
+    places = [bytes(map(int, reversed(host.address.split(".")))).hex().upper() for host in hosts[1:]]
+    assert (code, out) == (0, f"{[[place] for place in places]}\n"), said

@@ -40,7 +40,7 @@ class Processes:
         self.copies, self.change = copies, change
         self.tasks = []
 
-    def begin(self, workers):
+    def begin(self, workers, within):
         pass
 
     def run(self, ticket):

@@ -209,7 +209,9 @@ def test_a_cluster_over_a_command_template_runs_functions_on_every_host(hosts, s
         [2, 0, "1", "10.77.0.3/24"],
         [3, 1, "1", "10.77.0.3/24"],
     ]
-    assert [place[3] for place in many[4:]] == ["10.77.0.2/24", "10.77.0.3/24"]
+    # The two that came stand with those of their hosts.
+    assert [place[:2] for place in many] == [[0, 0], [1, 1], [2, 2], [3, 0], [4, 1], [5, 2]]
+    assert [place[3] for place in many] == ["10.77.0.2/24"] * 3 + ["10.77.0.3/24"] * 3
     hellos = [line for line in out.splitlines() if "hello" in line]
     assert sorted(hellos) == sorted(f"[rank {rank}] hello" for rank in [*range(4), *range(6)])
 

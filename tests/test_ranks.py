@@ -150,3 +150,21 @@ def test_ranks_of_another_launcher_are_refused(tmp_path, text):
     )
     assert ran.returncode == 1
     assert "this process is rank 0 of 2 of another launcher" in ran.stderr
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_rank_that_comes_late_to_the_first_call_is_named_at_the_deadline(tmp_path, late):
+    text = f"""
+import time
+if gp.rank() == {late}:
+    # The others have said what they found long before this one fails as well.
+    time.sleep(12)
+try:
+    gp.collective.form(deadline=3)
+except gp.CollectiveError as error:
+    print("came", error)
+"""
+    code, out, err = ranks(tmp_path, text, number=3, script="import grampus as gp\n")
+    assert code == 0, err
+    said = [f"rank {late} did not come within 3s" in line for line in came(out)]
+    assert (len(said), sum(said)) == (3, 2), out

@@ -12,9 +12,8 @@ from grampus import _native, _ranks, context
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How long a call waits for a rank that lives but does something else, and how long forming a group may take.
+# How long a call, or forming a group, waits for a rank that lives but does something else.
 DEADLINE = 1800.0
-FORMING = 60.0
 
 
 class Seat(NamedTuple):
@@ -68,7 +67,7 @@ def leave() -> None:
 
 def form(ranks: list[int] | None, deadline: float) -> _native.Group:
     """Form the group of some ranks, or of all. All of them must do so, equally often."""
-    seat = _seat or _alone()
+    seat = _seat or _alone(deadline)
     if ranks is None:
         ranks = list(range(len(seat.cards)))
     if seat.rank not in ranks:
@@ -79,14 +78,14 @@ def form(ranks: list[int] | None, deadline: float) -> _native.Group:
     # A higher number each time: what is left of the last group can never be taken for the new one.
     generation = _formed[name] = _formed.get(name, 0) + 1
     cards = [seat.cards[rank] for rank in ranks]
-    group = seat.lobby.form(name, generation, ranks.index(seat.rank), cards, ranks, deadline, FORMING)
+    group = seat.lobby.form(name, generation, ranks.index(seat.rank), cards, ranks, deadline)
     _groups.append(group)
     return group
 
 
-def _alone() -> Seat:
+def _alone(deadline: float) -> Seat:
     if _ranks.is_rank():
-        seat = Seat(*_ranks.meet(), "ranks")
+        seat = Seat(*_ranks.meet(deadline), "ranks")
         assign(seat)
         return seat
     if context.world_size() > 1:
@@ -95,7 +94,7 @@ def _alone() -> Seat:
             'use one of them, or torch.distributed with init_process_group("grampus")'
         )
     host = socket.gethostname()
-    lobby = _native.Lobby(secrets.token_bytes(32), host)
+    lobby = _native.Lobby(secrets.token_bytes(32), host, "127.0.0.1")
     seat = Seat(lobby, 0, [(host, lobby.card())], "alone")
     assign(seat)
     return seat

@@ -99,10 +99,10 @@ class Team:
 
     def __init__(self) -> None:
         """Meet them."""
-        self.meeting = _ranks.meet()
+        self.meeting = _ranks.meet(_group.DEADLINE)
         lobby, rank, cards = self.meeting
         labels = list(range(len(cards)))
-        formed = lobby.form("joint", 1, rank, cards, labels, _group.DEADLINE, _group.FORMING)
+        formed = lobby.form("joint", 1, rank, cards, labels, _group.DEADLINE)
         self._group = Group(formed)
         self._tasks = 0
         # Whether a call that all make together is under way.

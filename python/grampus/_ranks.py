@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import NamedTuple
 
@@ -39,15 +38,20 @@ def leads() -> bool:
     return not is_rank() or context.rank() == 0
 
 
-@functools.cache
-def meet() -> Meeting:
-    """Meet the others, once."""
-    met = _native.meet_ranks()
-    if met is None:
-        raise ClusterError(
-            "`grampus run` does not say who the other ranks are: leave its variables as they are"
-        )
-    return Meeting(*met)
+_meeting: Meeting | None = None
+
+
+def meet(within: float) -> Meeting:
+    """Meet the others, once; wait so many seconds for those who have not come."""
+    global _meeting
+    if _meeting is None:
+        met = _native.meet_ranks(within)
+        if met is None:
+            raise ClusterError(
+                "`grampus run` does not say who the other ranks are: leave its variables as they are"
+            )
+        _meeting = Meeting(*met)
+    return _meeting
 
 
 def check_starts_workers() -> None:

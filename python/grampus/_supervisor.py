@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 def main() -> None:
     """Serve the driver on standard input and output until it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Comes too if the driver ends while modules are imported, and nobody listens to it.
-    signal.signal(signal.SIGTERM, _leave)
     supervisor = _called()
     while supervisor is not None:
         # Modules of users may change from one job to the next.
@@ -55,11 +54,15 @@ def _called() -> _native.Supervisor | None:
     return _native.Supervisor.await_call(place)
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
 def _serve(supervisor: _native.Supervisor) -> None:
+    def leave(number: int, _frame: FrameType | None) -> None:
+        # No exception: a module that is being imported could swallow it, and would be half imported then.
+        supervisor.end()
+        _worker.leave(128 + number)
+
+    # Until it is ready and listens for itself. SIGTERM comes too if the driver ends meanwhile.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
     if supervisor.sys_path:
         sys.path[:] = supervisor.sys_path
     if supervisor.directory:
@@ -71,6 +74,8 @@ def _serve(supervisor: _native.Supervisor) -> None:
     forks, why = _may_fork()
     note = "; ".join([why] * (not forks) + failed)
     supervisor.ready(forks, note, _programs.worker(sys.executable))
+    # Its second thread writes log files, and holds no lock that a forked worker needs.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     # What is alive now is shared by all workers: moving it would copy its pages.
     gc.collect()
     gc.freeze()

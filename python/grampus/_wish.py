@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Wish:
     """A call that outlives the loss of a worker, and ends where it can go on later if one of these is set."""
 
+    # Its workers have begun: before, there is nothing to save, and a signal ends the call at once.
+    begun: bool = False
     # It is to go on some other day, from what it saves.
     stop: bool = False
     # It is to go on at once, with its workers in other places.

@@ -35,6 +35,8 @@ _MOST = 2**31 - 1
 _LAST_PORT = 65_000
 # A year: a timeout is no timeout beyond it.
 _LONGEST = 365 * 24 * 3600
+# What a log file is waited for.
+_LOGGED_WITHIN = 0.5
 # Everything of a cluster ends within this; longer means that the machine itself is in trouble.
 STOP_WITHIN = 20.0
 
@@ -581,10 +583,18 @@ def original(end: _native.End) -> BaseException:
 def _log(native: _native.Cluster, end: _native.End) -> None:
     """Add all frames to the log of the rank; an error that cannot be written there is shown all the same."""
     folder = native.logs()
-    with contextlib.suppress(OSError):
-        if folder is not None:
-            with (Path(folder) / f"rank-{end.rank}.log").open("a") as log:
-                log.write(end.traceback)
+    if folder is None:
+        return
+
+    def write(path: Path, text: str) -> None:
+        with contextlib.suppress(OSError), path.open("a") as log:
+            log.write(text)
+
+    # Beside this thread, which must not hang where the folder does.
+    path = Path(folder) / f"rank-{end.rank}.log"
+    writer = threading.Thread(target=write, args=(path, end.traceback), name="grampus-log", daemon=True)
+    writer.start()
+    writer.join(_LOGGED_WITHIN)
 
 
 suggest(globals())

@@ -45,8 +45,8 @@ class Launcher(Protocol):
         """How many workers can run at once."""
         ...
 
-    def begin(self, workers: int) -> None:
-        """Get ready for so many; raise `ClusterError`, which says what to change, if there cannot be."""
+    def begin(self, workers: int, within: float) -> None:
+        """Get ready for so many, in so many seconds; where that cannot be, raise what says what to change."""
         ...
 
     def run(self, ticket: Ticket) -> str | None:
@@ -128,8 +128,9 @@ class EngineCluster(Cluster):
 
     def _start(self) -> None:
         launcher, settings = self._launcher, self._settings
-        launcher.begin(self.workers)
-        native = begun(
+        launcher.begin(self.workers, settings.start_timeout)
+        # Known at once: Ctrl-C may come at any moment.
+        self._native = native = begun(
             self.workers,
             settings,
             engine=launcher.name,
@@ -137,8 +138,9 @@ class EngineCluster(Cluster):
             bind=self.site.bind,
             port=launcher.port,
         )
-        self._native, self._tasks = native, _Tasks(native, launcher, settings)
         try:
+            self._tasks = _Tasks(native, launcher, settings)
+            self._tasks.begin()
             with starting(self.workers):
                 importlib.import_module("cloudpickle")
                 native.wait_ready(settings.start_timeout + 1)
@@ -198,6 +200,9 @@ class _Tasks:
         self._over = False
         self._join = native.join() or ""
         self._clerk = threading.Thread(target=self._take_orders, name="grampus-tasks", daemon=True)
+
+    def begin(self) -> None:
+        """Have tasks started from now on."""
         self._clerk.start()
 
     def _take_orders(self) -> None:
@@ -244,5 +249,5 @@ class _Tasks:
         for thread in left:
             thread.join(max(until - time.monotonic(), 0))
         self._launcher.end()
-        for thread in (*left, self._clerk):
+        for thread in (*left, *([self._clerk] if self._clerk.ident else [])):
             thread.join(_END_WITHIN)

@@ -78,9 +78,8 @@ def test_a_lost_worker_changes_nothing(spark, tmp_path):
     assert wait_until(lambda: tasks(spark) == [], 10)
 
 
-def test_too_few_slots_are_named_before_anything_starts(spark, monkeypatch):
-    monkeypatch.setattr("grampus.launchers.spark._SLOTS_WITHIN", 1.0)
-    gp.init(5, "spark", session=spark)
+def test_too_few_slots_are_named_before_anything_starts_within_the_time_for_a_start(spark):
+    gp.init(5, "spark", session=spark, start_timeout=1.0)
     with pytest.raises(
         ClusterError, match=r"5 workers were asked for, and this Spark has 2 slots .*spark.cores.max"
     ):

@@ -1,5 +1,6 @@
 //! What is left of a process that has ended.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -10,6 +11,18 @@ pub(crate) fn exit_of(status: ExitStatus) -> Exit {
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, signal) => Exit::Signal(signal.unwrap_or(0)),
+    }
+}
+
+/// The same for people, of a child that was waited for.
+pub(crate) fn describe(status: io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => exit_of(status).to_string(),
+        // The user's program has asked the kernel to forget its children.
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+            "has ended, how is not known, since this program ignores SIGCHLD".to_owned()
+        }
+        Err(error) => format!("cannot be waited for: {error}"),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod keyfile;
 pub mod launch;
 pub mod launcher;
 pub mod node;
+mod patience;
 mod payload;
 mod rankfile;
 mod rest;

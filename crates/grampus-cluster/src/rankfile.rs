@@ -1,18 +1,35 @@
-//! Log files: one per rank.
+//! Log files, one per rank, written by a thread of their own: a disk that hangs holds up nobody who has output to log.
+//!
+//! Invariants, cited by tests:
+//! - **RF-1** [`RankFiles::write`] never waits for the disk.
+//! - **RF-2** At most [`WAITING`] bytes wait for the disk. Output beyond that is left out of the files, counted, and the file says
+//!   how much is missing where.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-/// The file of one rank, opened for more.
-pub(crate) fn open(dir: &Path, rank: u32) -> Result<(PathBuf, File), (PathBuf, io::Error)> {
-    let path = dir.join(format!("rank-{rank}.log"));
-    let opened = create_dir_all(dir).and_then(|()| OpenOptions::new().create(true).append(true).open(&path));
-    match opened {
-        Ok(file) => Ok((path, file)),
-        Err(error) => Err((path, error)),
-    }
+use grampus_core::{Clock, SystemClock};
+
+/// Output of all ranks of a host that waits for a disk which does not take it.
+const WAITING: usize = 16 << 20;
+
+/// What the files have to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FileEvent {
+    /// One cannot be written, and from now on none is.
+    Broken {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// Something that a person should know.
+    Note(String),
 }
 
 /// What to tell a user whose log cannot be written.
@@ -25,47 +42,352 @@ pub(crate) fn broken_log(path: &Path, why: &str) -> String {
 
 /// The files of all ranks, opened as they begin to write.
 pub(crate) struct RankFiles {
+    shared: Arc<Shared>,
+    /// A forked child has a copy of this, and no thread behind it.
+    pid: u32,
+}
+
+struct Shared {
     dir: PathBuf,
-    files: HashMap<u32, (PathBuf, File)>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    tell: Box<dyn Fn(FileEvent) + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Queue {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    /// The thread writes a chunk, which is not among them any more.
+    busy: bool,
+    /// There was too much, and nothing is taken until half of it is gone: one large hole is better than many small ones.
+    is_full: bool,
+    /// Somebody has waited in vain for the disk since it last kept up.
+    is_slow: bool,
+    /// Lines of each rank that were left out and of which its file does not say so yet.
+    missing: BTreeMap<u32, u64>,
+    broken: bool,
+    over: bool,
+    /// The thread has ended.
+    ended: bool,
+}
+
+/// Output of one rank; a chunk without bytes makes its file.
+struct Chunk {
+    rank: u32,
+    bytes: Vec<u8>,
 }
 
 impl RankFiles {
-    pub(crate) fn new(dir: PathBuf) -> Self {
-        Self {
+    /// Files in a folder, which is made if need be. Events come from another thread.
+    pub(crate) fn open(dir: PathBuf, tell: impl Fn(FileEvent) + Send + Sync + 'static) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
             dir,
-            files: HashMap::new(),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            tell: Box::new(tell),
+        });
+        let own = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("grampus-logs".to_owned())
+            .spawn(move || own.run())?;
+        Ok(Self {
+            shared,
+            pid: std::process::id(),
+        })
+    }
+
+    /// Makes the file of a rank, which may never write anything.
+    pub(crate) fn create(&self, rank: u32) {
+        self.write(rank, &[]);
+    }
+
+    /// Hands output over to be written (RF-1).
+    pub(crate) fn write(&self, rank: u32, bytes: &[u8]) {
+        let mut queue = self.shared.lock();
+        if queue.broken {
+            return;
+        }
+        queue.is_full |= queue.bytes + bytes.len() > WAITING;
+        if queue.is_full {
+            let first = queue.missing.is_empty();
+            *queue.missing.entry(rank).or_default() += lines(bytes);
+            drop(queue);
+            if first {
+                (self.shared.tell)(FileEvent::Note(self.shared.behind()));
+            }
+            return;
+        }
+        self.shared.say_missing(&mut queue, Some(rank));
+        queue.push(rank, bytes.to_vec());
+        drop(queue);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits for what was handed over, unless the disk is known to be slow; false where it is, or a file is broken.
+    pub(crate) fn settle(&self, within: Duration) -> bool {
+        let mut queue = self.shared.lock();
+        if queue.is_slow && !queue.is_empty() {
+            return false;
+        }
+        queue = self
+            .shared
+            .wait(queue, within, |queue| queue.is_empty() || queue.broken);
+        queue.is_slow = !queue.is_empty() && !queue.broken;
+        !queue.is_slow && !queue.broken
+    }
+
+    /// Writes what is left, if the disk takes it in time; otherwise says what is missing.
+    pub(crate) fn close(&self, within: Duration) -> Option<String> {
+        let mut queue = self.shared.lock();
+        self.shared.say_missing(&mut queue, None);
+        queue.over = true;
+        self.shared.changed.notify_all();
+        queue = self.shared.wait(queue, within, |queue| queue.ended);
+        let waiting: u64 = queue.chunks.iter().map(|chunk| lines(&chunk.bytes)).sum();
+        (!queue.ended).then(|| {
+            let dir = self.shared.dir.display();
+            format!("{dir} did not take the output of the ranks in time: at least its last {waiting} lines are missing there")
+        })
+    }
+}
+
+impl Drop for RankFiles {
+    fn drop(&mut self) {
+        if self.pid == std::process::id() {
+            self.shared.lock().over = true;
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something holds, or the time is up.
+    fn wait<'a>(
+        &self,
+        mut queue: MutexGuard<'a, Queue>,
+        within: Duration,
+        holds: impl Fn(&Queue) -> bool,
+    ) -> MutexGuard<'a, Queue> {
+        let clock = SystemClock::start();
+        let end = clock.now() + within;
+        while !holds(&queue) && clock.now() < end {
+            let left = end.since(clock.now());
+            let woken = self.changed.wait_timeout(queue, left);
+            queue = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        queue
+    }
+
+    fn behind(&self) -> String {
+        format!(
+            "{} does not take the output of the ranks as fast as they write: {} MiB wait, and lines beyond that are left out of \
+             the log files",
+            self.dir.display(),
+            WAITING >> 20
+        )
+    }
+
+    /// Puts into the file of a rank, or of all, how much is missing there (RF-2).
+    fn say_missing(&self, queue: &mut Queue, rank: Option<u32>) {
+        let told = queue
+            .missing
+            .extract_if(.., |other, _| rank.is_none_or(|rank| rank == *other));
+        for (rank, count) in told.collect::<Vec<_>>() {
+            let text =
+                format!("\ngrampus: {count} lines are missing here: this folder did not take them in time\n");
+            queue.push(rank, text.into_bytes());
+            (self.tell)(FileEvent::Note(format!(
+                "{count} lines of rank {rank} are missing in {}",
+                file_of(&self.dir, rank).display()
+            )));
         }
     }
 
-    pub(crate) fn write(&mut self, rank: u32, bytes: &[u8]) -> Result<(), (PathBuf, io::Error)> {
-        if !self.files.contains_key(&rank) {
-            self.files.insert(rank, open(&self.dir, rank)?);
+    /// The thread: one chunk after the other, until it is over or a file is broken.
+    fn run(&self) {
+        let mut files = HashMap::new();
+        let mut queue = self.lock();
+        loop {
+            if let Some(chunk) = queue.chunks.pop_front() {
+                queue.busy = true;
+                drop(queue);
+                let written = write(&mut files, &self.dir, &chunk);
+                queue = self.lock();
+                queue.busy = false;
+                queue.bytes -= chunk.bytes.len();
+                queue.is_full &= queue.bytes > WAITING / 2;
+                queue.is_slow &= !queue.is_empty();
+                if let Err((path, error)) = written {
+                    *queue = Queue {
+                        broken: true,
+                        ..Queue::default()
+                    };
+                    let why = error.to_string();
+                    (self.tell)(FileEvent::Broken { path, why });
+                    break;
+                }
+            } else if queue.over {
+                break;
+            } else {
+                self.changed.notify_all();
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
         }
-        match self.files.get_mut(&rank) {
-            Some((path, file)) => file.write_all(bytes).map_err(|error| (path.clone(), error)),
-            None => Ok(()),
-        }
+        queue.ended = true;
+        self.changed.notify_all();
     }
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && !self.busy
+    }
+
+    fn push(&mut self, rank: u32, bytes: Vec<u8>) {
+        self.bytes += bytes.len();
+        self.chunks.push_back(Chunk { rank, bytes });
+    }
+}
+
+fn lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+fn file_of(dir: &Path, rank: u32) -> PathBuf {
+    dir.join(format!("rank-{rank}.log"))
+}
+
+fn write(files: &mut HashMap<u32, File>, dir: &Path, chunk: &Chunk) -> Result<(), (PathBuf, io::Error)> {
+    let path = file_of(dir, chunk.rank);
+    let open = || create_dir_all(dir).and_then(|()| OpenOptions::new().create(true).append(true).open(&path));
+    let file = match files.entry(chunk.rank) {
+        std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
+        std::collections::hash_map::Entry::Vacant(place) => open().map(|file| place.insert(file)),
+    };
+    file.and_then(|file| file.write_all(&chunk.bytes))
+        .map_err(|error| (path, error))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::Read;
+    use std::sync::mpsc;
+
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    fn files(dir: &Path) -> (RankFiles, mpsc::Receiver<FileEvent>) {
+        let (sender, events) = mpsc::channel();
+        let tell = move |event| drop(sender.send(event));
+        (RankFiles::open(dir.to_owned(), tell).unwrap(), events)
+    }
+
+    /// A file that takes nothing until it is read.
+    fn stalled(dir: &Path, rank: u32) -> PathBuf {
+        let path = file_of(dir, rank);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        path
+    }
+
     #[test]
-    fn each_rank_has_its_file_and_a_broken_one_is_named() {
+    fn each_rank_has_its_file_also_where_it_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let mut files = RankFiles::new(folder.path().join("logs"));
-        files.write(3, b"one\n").unwrap();
-        files.write(3, b"two\n").unwrap();
-        assert_eq!(
-            std::fs::read(folder.path().join("logs/rank-3.log")).unwrap(),
-            b"one\ntwo\n"
+        let dir = folder.path().join("deep/logs");
+        let (files, events) = files(&dir);
+        files.create(1);
+        files.write(3, b"one\n");
+        files.write(3, b"two\n");
+        assert!(files.settle(LONG));
+        assert_eq!(fs::read(dir.join("rank-3.log")).unwrap(), b"one\ntwo\n");
+        assert_eq!(fs::read(dir.join("rank-1.log")).unwrap(), b"");
+        files.write(1, b"last");
+        assert_eq!(files.close(LONG), None);
+        assert_eq!(fs::read(dir.join("rank-1.log")).unwrap(), b"last");
+        assert!(events.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_broken_file_is_named_once_and_ends_the_writing() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        let (files, events) = files(&folder.path().join("file"));
+        files.write(0, b"x");
+        assert!(!files.settle(LONG));
+        let FileEvent::Broken { path, why } = events.recv_timeout(LONG).unwrap() else {
+            panic!("another event came first");
+        };
+        assert!(broken_log(&path, &why).contains("file/rank-0.log"));
+        files.write(0, b"y");
+        assert_eq!(files.close(LONG), None);
+        assert!(events.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_disk_that_stalls_holds_up_nobody_and_what_is_missing_is_counted() {
+        // RF-1, RF-2
+        let folder = tempfile::tempdir().unwrap();
+        let path = stalled(folder.path(), 0);
+        let (files, events) = files(folder.path());
+        let chunk = b"0123456\n".repeat(1 << 17);
+        let (taken, lost) = (WAITING / chunk.len(), 3);
+        for _ in 0..taken + lost {
+            files.write(0, &chunk);
+        }
+        assert!(!files.settle(SHORT));
+        let FileEvent::Note(note) = events.recv_timeout(LONG).unwrap() else {
+            panic!("no note came");
+        };
+        assert!(note.contains("left out"), "{note}");
+        assert!(events.try_recv().is_err(), "it is said once");
+        let reader = thread::spawn(move || {
+            let mut all = Vec::new();
+            File::open(path).unwrap().read_to_end(&mut all).unwrap();
+            String::from_utf8(all).unwrap()
+        });
+        assert!(
+            files
+                .shared
+                .wait(files.shared.lock(), LONG, Queue::is_empty)
+                .is_empty()
         );
-        std::fs::write(folder.path().join("file"), "").unwrap();
-        let (path, error) = RankFiles::new(folder.path().join("file"))
-            .write(0, b"x")
-            .unwrap_err();
-        assert!(broken_log(&path, &error.to_string()).contains("file/rank-0.log"));
+        files.write(0, b"the end\n");
+        assert_eq!(files.close(LONG), None);
+        drop(files);
+        let text = reader.join().unwrap();
+        let missing = lost << 17;
+        assert!(text.ends_with(&format!(
+            "\ngrampus: {missing} lines are missing here: this folder did not take them in time\nthe end\n"
+        )));
+        assert_eq!(text.matches("0123456\n").count(), taken << 17);
+        let FileEvent::Note(note) = events.recv_timeout(LONG).unwrap() else {
+            panic!("no note came");
+        };
+        assert!(
+            note.starts_with(&format!("{missing} lines of rank 0 are missing in ")),
+            "{note}"
+        );
+    }
+
+    #[test]
+    fn closing_does_not_wait_for_a_disk_that_hangs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = stalled(folder.path(), 0);
+        let (files, _events) = files(folder.path());
+        files.write(0, b"begun\n");
+        files.write(0, b"one\ntwo\n");
+        let told = files.close(SHORT).unwrap();
+        assert!(told.contains("last 2 lines are missing"), "{told}");
+        // Lets the thread go.
+        drop(rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
     }
 }

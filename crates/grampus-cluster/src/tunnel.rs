@@ -10,6 +10,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, pipe};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -19,10 +20,11 @@ use grampus_net::pipe::{read_frame, write_frame};
 use grampus_net::{Frame, Limits, Link, NetError, Receiver, Sender, connect};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::Instant;
+use tokio::time::MissedTickBehavior;
 
-use crate::ended::{Tail, exit_of};
+use crate::ended::{Tail, describe};
 use crate::host;
+use crate::patience::{self, Silence};
 use crate::rest::{Resting, place_for};
 use crate::supervisor::{Order, Report, kill_group, terminate_group};
 
@@ -105,9 +107,12 @@ pub fn serve(call: &Call) -> Result<(), TunnelError> {
             host: host.clone(),
             source,
         };
-        let link = connect(&call.join, &name, &Limits::default())
-            .await
-            .map_err(unreachable)?;
+        // A driver that cannot be reached is to be told of while the engine may still do something else.
+        let limits = Limits {
+            handshake: Limits::default().handshake,
+            ..patience::limits(call.silent_after)
+        };
+        let link = connect(&call.join, &name, &limits).await.map_err(unreachable)?;
         let Link {
             mut sender, receiver, ..
         } = link;
@@ -168,12 +173,13 @@ impl<'a> Tunnel<'a> {
     /// Until the driver or the supervisor has ended.
     async fn carry(&mut self, mut receiver: Receiver) -> Result<(), TunnelError> {
         let silent_after = self.call.silent_after;
-        let mut beats = tokio::time::interval(silent_after / 6);
-        let mut heard = Instant::now();
+        let received = receiver.received();
+        let mut beats = tokio::time::interval(Silence::beat(silent_after));
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut silence = Silence::default();
         loop {
             tokio::select! {
                 frame = receiver.recv() => {
-                    heard = Instant::now();
                     match frame.map_err(lost)? {
                         Some(frame) => self.order(&frame)?,
                         None => return Ok(()),
@@ -185,7 +191,7 @@ impl<'a> Tunnel<'a> {
                     }
                 }
                 _ = beats.tick() => {
-                    if heard.elapsed() > silent_after {
+                    if silence.is_over(received.load(Ordering::Relaxed)) {
                         let why = format!("it was silent for {} s", silent_after.as_secs_f32());
                         return Err(TunnelError::Lost(why));
                     }
@@ -280,12 +286,12 @@ impl<'a> Tunnel<'a> {
             let end = clock.now() + patience;
             while clock.now() < end {
                 match child.try_wait() {
-                    Ok(Some(status)) => {
-                        self.supervisor = None;
-                        return exit_of(status).to_string();
-                    }
                     Ok(None) => thread::park_timeout(Duration::from_millis(1)),
-                    Err(error) => return format!("cannot be waited for: {error}"),
+                    ended => {
+                        let how = ended.transpose().map(describe);
+                        self.supervisor = None;
+                        return how.unwrap_or_default();
+                    }
                 }
             }
             force(child.id());

@@ -48,7 +48,12 @@ fn introduce(children: &mut [Child]) -> Result<(), Box<dyn Error>> {
 fn member(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let number = |index: usize| arguments.get(index).map(|word| word.parse::<usize>()).transpose();
     let rank = number(0)?.ok_or("no rank")?;
-    let lobby = Lobby::open(JobId(1), JobKey::from_bytes([7; 32]), "here")?;
+    let lobby = Lobby::open(
+        JobId(1),
+        JobKey::from_bytes([7; 32]),
+        "here",
+        std::net::Ipv4Addr::LOCALHOST.into(),
+    )?;
     let bytes = lobby.card().to_bytes();
     println!(
         "{}",

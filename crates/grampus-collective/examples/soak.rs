@@ -55,7 +55,12 @@ fn introduce(children: &mut [Child]) -> Outcome<()> {
 }
 
 fn join(rank: usize) -> Outcome<Group> {
-    let lobby = Lobby::open(JobId(1), JobKey::from_bytes([7; 32]), "here")?;
+    let lobby = Lobby::open(
+        JobId(1),
+        JobKey::from_bytes([7; 32]),
+        "here",
+        std::net::Ipv4Addr::LOCALHOST.into(),
+    )?;
     let hex = |byte: &u8| format!("{byte:02x}");
     println!("{}", lobby.card().to_bytes().iter().map(hex).collect::<String>());
     let mut cards = Vec::new();

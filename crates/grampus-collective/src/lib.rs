@@ -4,11 +4,13 @@
 //! they form a [`Group`]. Here two threads stand for two processes:
 //!
 //! ```
+//! use std::net::Ipv4Addr;
+//!
 //! use grampus_collective::{Card, GroupId, Lobby, Op, Settings};
 //! use grampus_core::{JobId, JobKey};
 //!
 //! let key = JobKey::from_bytes([7; 32]); // random, in earnest
-//! let open = || Lobby::open(JobId(1), key.clone(), "this-host");
+//! let open = || Lobby::open(JobId(1), key.clone(), "this-host", Ipv4Addr::LOCALHOST.into());
 //! let lobbies = [open()?, open()?];
 //! let cards: Vec<Card> = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
 //! let id = GroupId { name: "world".into(), generation: 1 };

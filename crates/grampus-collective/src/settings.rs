@@ -17,7 +17,7 @@ pub struct Settings {
     pub deadline: Duration,
     /// How long a member's process may give no sign of life. A process that ends is noticed at once.
     pub silence: Duration,
-    /// How long forming the group may take.
+    /// How long forming the group waits for members that have not come yet.
     pub forming: Duration,
     /// How long a waiting member spins before it sleeps, where every member has a core of its own.
     pub spin: Duration,
@@ -34,7 +34,7 @@ impl Default for Settings {
         Self {
             deadline: Duration::from_secs(1800),
             silence: Duration::from_secs(15),
-            forming: Duration::from_secs(60),
+            forming: Duration::from_secs(1800),
             spin: Duration::from_millis(1),
             slot: 512 << 10,
             flat: 32 << 10,

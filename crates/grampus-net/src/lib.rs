@@ -6,7 +6,7 @@
 //!   job key; a name is read after the proof.
 //! - `NET-2` Every read and write ends by a deadline of [`Limits`]. The one exception is [`Receiver::recv`] before the
 //!   first byte of a frame: how long a peer may be silent is for heartbeats to decide. No call on a [`Wire`] waits, and
-//!   [`wait_ready`] has a deadline.
+//!   [`wait_ready`] has a deadline; for the same reason the kernel sets a wire none.
 //! - `NET-3` A length that a peer announces is compared with [`Limits`] before memory is taken for it.
 //! - `NET-4` What a Unix peer passes as memory can never shrink under a mapping: its size is sealed, or it is refused.
 //! - `NET-5` Descriptors that no frame asked for are closed, and end the link.
@@ -17,6 +17,7 @@
 //! - `NET-8` What a sealed [`Wire`] gives is what the peer sent, in order and from the first byte on; a byte that was
 //!   changed, left out or repeated on the way is an error, and so is an end that the peer did not announce.
 
+mod arrivals;
 mod connect;
 mod decoder;
 mod error;
@@ -49,11 +50,11 @@ pub use limits::Limits;
 pub use link::{Link, Peer, Receiver, Sender, TransportKind};
 pub use listen::{Incoming, Listener};
 pub use local::{memory_pair, memory_pair_with};
-pub use port::{Reservation, local_address_towards};
+pub use port::{Reservation, local_address_for, local_address_towards};
 pub use private::private_dir;
 pub use region::Memory;
 pub use secret::{derive_job, random_job, random_key};
-pub use wire::{Ready, Security, Wire, connect_wire, wait_ready};
+pub use wire::{Bell, Ready, Security, Wire, connect_wire, wait_ready};
 
 #[cfg(test)]
 mod tests;

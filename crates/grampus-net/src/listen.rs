@@ -1,26 +1,32 @@
 //! Waiting for peers.
 
 use std::fs;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use grampus_core::{JobId, JobKey};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::arrivals::{Arrival, Arrivals};
 use crate::connect::{self, COORDINATOR};
 use crate::handshake::{Identity, check_name};
 use crate::unix::UnixWire;
 use crate::{Limits, Link, NetError, Security, Wire, greeting, hidden, private, tcp, tls, wire};
 
-/// Connections that may be in their handshake at once. Strangers can hold no more descriptors than this; each gives
-/// its place back by [`Limits::handshake`].
+/// Connections that may be in their handshake at once. With those that are silent (see [`crate::arrivals`]), strangers can hold no
+/// more descriptors than twice this; each gives its place back by [`Limits::handshake`].
 const HANDSHAKES: usize = 256;
+/// Where all of these places are taken and none becomes free for so long, whoever has had one for longer than `LONG_HANDSHAKE`
+/// loses it: a handshake takes milliseconds.
+const NO_PLACE_FOR: Duration = Duration::from_millis(250);
+const LONG_HANDSHAKE: Duration = Duration::from_secs(1);
 /// How long to wait before another attempt where this process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,6 +39,9 @@ pub struct Listener {
     name: Arc<str>,
     limits: Limits,
     slots: Arc<Semaphore>,
+    /// Handshakes that began before this have to give their places back.
+    cutoff: watch::Sender<Option<Instant>>,
+    arrivals: Mutex<Arrivals>,
 }
 
 enum Socket {
@@ -131,6 +140,8 @@ impl Listener {
             name: COORDINATOR.into(),
             limits: *limits,
             slots,
+            cutoff: watch::Sender::default(),
+            arrivals: Mutex::default(),
         })
     }
 
@@ -159,15 +170,70 @@ impl Listener {
         }
     }
 
-    /// The next connection, not yet trusted: run its handshake in a task of its own, so that a slow or hostile peer
-    /// never holds up others. Cancel-safe. An error is of the listener and not of a peer.
+    /// The next connection whose peer has said something, or was silent for too long; not yet trusted: run its handshake in a task of
+    /// its own, so that a slow or hostile peer never holds up others. Cancel-safe, for one caller at a time. An error is of the
+    /// listener and not of a peer.
     pub async fn accept(&self) -> Result<Incoming, NetError> {
-        // The semaphore is never closed; were it, accepting without a place would still be right.
-        let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
+        let slot = self.slot().await;
+        let within = self.limits.handshake;
+        loop {
+            let (full, deadline) = {
+                let arrivals = self.arrivals();
+                (arrivals.is_full(), arrivals.deadline(within))
+            };
+            let late = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                arrival = poll_fn(|context| self.arrivals().poll_word(context)) => {
+                    return Ok(self.incoming(arrival, slot, None));
+                }
+                raw = self.take(), if !full => {
+                    let evicted = self.arrivals().push(raw?);
+                    if let Some(arrival) = evicted {
+                        let after = arrival.age();
+                        return Ok(self.incoming(arrival, slot, Some(after)));
+                    }
+                }
+                () = late => {
+                    let silent = self.arrivals().pop_late(within);
+                    if let Some(arrival) = silent {
+                        return Ok(self.incoming(arrival, slot, Some(within)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a handshake; those who hold one for too long make room.
+    async fn slot(&self) -> Option<OwnedSemaphorePermit> {
+        loop {
+            let acquiring = Arc::clone(&self.slots).acquire_owned();
+            match tokio::time::timeout(NO_PLACE_FOR, acquiring).await {
+                // The semaphore is never closed; were it, accepting without a place would still be right.
+                Ok(slot) => return slot.ok(),
+                Err(_) => drop(
+                    self.cutoff
+                        .send_replace(Instant::now().checked_sub(LONG_HANDSHAKE)),
+                ),
+            }
+        }
+    }
+
+    /// The next connection, whatever it is.
+    async fn take(&self) -> Result<Raw, NetError> {
         let mut full_until: Option<Instant> = None;
         loop {
             let source = match self.accept_once().await {
-                Ok(stream) => return Ok(self.incoming(stream, slot)),
+                Ok(raw) => return Ok(raw),
                 Err(source) => source,
             };
             if source.kind() == io::ErrorKind::ConnectionAborted {
@@ -202,9 +268,17 @@ impl Listener {
         }
     }
 
-    fn incoming(&self, raw: Raw, slot: Option<OwnedSemaphorePermit>) -> Incoming {
+    fn incoming(
+        &self,
+        arrival: Arrival,
+        slot: Option<OwnedSemaphorePermit>,
+        silent: Option<Duration>,
+    ) -> Incoming {
         Incoming {
-            raw,
+            raw: arrival.raw,
+            silent,
+            began: Instant::now(),
+            cutoff: self.cutoff.subscribe(),
             identity: Arc::clone(&self.identity),
             name: Arc::clone(&self.name),
             limits: self.limits,
@@ -213,7 +287,7 @@ impl Listener {
     }
 }
 
-enum Raw {
+pub(crate) enum Raw {
     Unix(UnixStream, String),
     Tcp(TcpStream, String, Arc<ServerConfig>),
 }
@@ -221,6 +295,10 @@ enum Raw {
 /// A connection whose peer has not proved anything yet.
 pub struct Incoming {
     raw: Raw,
+    /// It is to be closed, since it said nothing for so long.
+    silent: Option<Duration>,
+    began: Instant,
+    cutoff: watch::Receiver<Option<Instant>>,
     identity: Arc<Identity>,
     name: Arc<str>,
     limits: Limits,
@@ -238,6 +316,8 @@ impl Incoming {
     /// Lets the peer prove the job key, within [`Limits::handshake`]. On error the connection is closed.
     pub async fn handshake(self) -> Result<Link, NetError> {
         let label: Arc<str> = format!("a peer at {}", self.address()).into();
+        check_silent(self.silent, &label)?;
+        let room = make_room(self.began, self.cutoff, &label);
         let (identity, name, limits) = (self.identity, self.name, self.limits);
         let shaking = async {
             match self.raw {
@@ -248,7 +328,7 @@ impl Incoming {
                     Ok(connect::unix_link(wire, peer, credentials, address, &limits))
                 }
                 Raw::Tcp(mut stream, address, config) => {
-                    tcp::expect(&mut stream, Security::Tls, &identity, &label, &limits).await?;
+                    tcp::expect(&mut stream, Some(Security::Tls), &identity, &label, &limits).await?;
                     let mut stream = tcp::accept_tls(stream, config, &label).await?;
                     let peer = greeting::answer(&mut stream, &identity, &name, &label).await?;
                     tls::check_certificate(stream.get_ref().1.peer_certificates(), identity.job, &peer)?;
@@ -256,38 +336,74 @@ impl Incoming {
                 }
             }
         };
-        in_time(shaking, &label, &limits).await
+        in_time(shaking, room, &label, &limits).await
     }
 
     /// Like [`Incoming::handshake`], for a dialer that called [`crate::connect_wire`] with the same security. Over TCP
     /// only.
     pub async fn wire(self, security: Security) -> Result<Wire, NetError> {
+        self.wire_of(Some(security)).await
+    }
+
+    /// Like [`Incoming::wire`], with the security that the dialer wants: see [`Wire::security`] before the first byte.
+    pub async fn any_wire(self) -> Result<Wire, NetError> {
+        self.wire_of(None).await
+    }
+
+    async fn wire_of(self, only: Option<Security>) -> Result<Wire, NetError> {
         let label: Arc<str> = format!("a peer at {}", self.address()).into();
+        check_silent(self.silent, &label)?;
+        let room = make_room(self.began, self.cutoff, &label);
         let (identity, name, limits) = (self.identity, self.name, self.limits);
         let (mut stream, address, config) = match self.raw {
             Raw::Tcp(stream, address, config) => (stream, address, config),
             Raw::Unix(_, address) => return Err(wire::only_tcp(&format!("unix:{address}"))),
         };
-        let config = (security == Security::Tls).then_some(config);
         let shaking = async {
-            tcp::expect(&mut stream, security, &identity, &label, &limits).await?;
+            let security = tcp::expect(&mut stream, only, &identity, &label, &limits).await?;
+            let config = (security == Security::Tls).then_some(config);
             wire::answer(stream, config, &identity, &name, address, &limits).await
         };
-        in_time(shaking, &label, &limits).await
+        in_time(shaking, room, &label, &limits).await
     }
+}
+
+fn late(label: &Arc<str>, after: Duration) -> NetError {
+    NetError::Deadline {
+        what: format!("the handshake with {label}"),
+        after,
+        hint: "check what connects to this address",
+    }
+}
+
+fn check_silent(silent: Option<Duration>, label: &Arc<str>) -> Result<(), NetError> {
+    silent.map_or(Ok(()), |after| Err(late(label, after)))
+}
+
+/// Ends when a handshake that began then has to give its place to others.
+async fn make_room(
+    began: Instant,
+    mut cutoff: watch::Receiver<Option<Instant>>,
+    label: &Arc<str>,
+) -> NetError {
+    let is_over = |cutoff: &Option<Instant>| cutoff.is_some_and(|cutoff| began <= cutoff);
+    if cutoff.wait_for(is_over).await.is_err() {
+        // The listener is gone, and with it those who wait.
+        std::future::pending::<()>().await;
+    }
+    late(label, began.elapsed())
 }
 
 async fn in_time<T>(
     shaking: impl Future<Output = Result<T, NetError>>,
+    room: impl Future<Output = NetError>,
     label: &Arc<str>,
     limits: &Limits,
 ) -> Result<T, NetError> {
-    let late = |_| NetError::Deadline {
-        what: format!("the handshake with {label}"),
-        after: limits.handshake,
-        hint: "check what connects to this address",
-    };
-    tokio::time::timeout(limits.handshake, shaking)
-        .await
-        .map_err(late)?
+    tokio::select! {
+        biased;
+        shaken = shaking => shaken,
+        error = room => Err(error),
+        () = tokio::time::sleep(limits.handshake) => Err(late(label, limits.handshake)),
+    }
 }

@@ -1,8 +1,9 @@
 //! Addresses and ports for what users run on top.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
 
+use grampus_core::Address;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 
 use crate::NetError;
@@ -70,6 +71,15 @@ pub fn local_address_towards(peer: &str) -> Result<IpAddr, NetError> {
         Ok(socket.local_addr()?.ip())
     };
     look().map_err(fail)
+}
+
+/// The address of this host under which other members of a job reach it, where the job's coordinator is at `place`: the
+/// loopback address where that is a Unix socket.
+pub fn local_address_for(place: &Address) -> Result<IpAddr, NetError> {
+    match place {
+        Address::Unix(_) | Address::Abstract(_) => Ok(Ipv4Addr::LOCALHOST.into()),
+        Address::Tcp { host, .. } => local_address_towards(host),
+    }
 }
 
 fn resolve(peer: &str) -> std::io::Result<SocketAddr> {

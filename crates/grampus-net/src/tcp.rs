@@ -33,6 +33,20 @@ pub(crate) fn tune(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
     Ok(())
 }
 
+/// Takes back the deadlines of [`tune`]: to the kernel, a peer that does not read for long looks like one that is gone.
+pub(crate) fn untime(stream: impl AsFd) -> io::Result<()> {
+    sockopt::set_socket_keepalive(&stream, false)?;
+    sockopt::set_tcp_user_timeout(&stream, 0)?;
+    Ok(())
+}
+
+/// Limits how long the kernel tries to deliver what is left when a socket without deadlines is closed.
+pub(crate) fn limit_last_words(stream: impl AsFd, limits: &Limits) {
+    let millis = u32::try_from(limits.io.as_millis()).unwrap_or(u32::MAX);
+    // Without the limit it takes longer, and that is all.
+    let _ = sockopt::set_tcp_user_timeout(&stream, millis.max(1));
+}
+
 /// Takes the timer off a socket that is not connected yet, or listens. BBR, the default of many cloud images, paces every
 /// packet: right on the public internet, and twice the processor time per byte between the hosts of a job. A socket
 /// that was once paced stays so, hence before the connection. Where the kernel has nothing else, or does not let this
@@ -64,15 +78,16 @@ pub(crate) async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
 /// A plain text alert of TLS, `insufficient_security`: what a listener of plain wires says to a dialer that wants TLS.
 const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 71];
 
-/// Looks at the first bytes of a fresh connection: TLS cannot tell what a stranger said instead. A dialer of the other
-/// security is told so in its own language, and so is this side's caller.
+/// Looks at the first bytes of a fresh connection, and says which security the dialer wants: TLS cannot tell what a
+/// stranger said instead. Where only one security will do, a dialer of the other is told so in its own language, and so
+/// is this side's caller.
 pub(crate) async fn expect(
     stream: &mut TcpStream,
-    security: Security,
+    only: Option<Security>,
     identity: &Identity,
     label: &Arc<str>,
     limits: &Limits,
-) -> Result<(), NetError> {
+) -> Result<Security, NetError> {
     let mut first = [0; SHOWN];
     let peek = async {
         tune(stream, limits)?;
@@ -82,23 +97,22 @@ pub(crate) async fn expect(
     let first = &first[..count];
     let theirs = match first {
         // Whoever reads on will find the end.
-        [] => return Ok(()),
+        [] => return Ok(only.unwrap_or_default()),
         // Every TLS connection begins with 22.
         [22, ..] => Security::Tls,
         _ if MAGIC.starts_with(first) => Security::Plain,
-        _ if security == Security::Plain => {
+        _ if only != Some(Security::Tls) => {
             return Err(NetError::garbage("what came is no greeting of grampus", first));
         }
         _ => return Err(NetError::garbage("what came is not the TLS of grampus", first)),
     };
-    if theirs == security {
-        return Ok(());
+    match only {
+        Some(ours) if ours != theirs => {
+            refuse(stream, theirs, identity, limits).await;
+            Err(NetError::WrongSecurity { ours, theirs })
+        }
+        _ => Ok(theirs),
     }
-    refuse(stream, theirs, identity, limits).await;
-    Err(NetError::WrongSecurity {
-        ours: security,
-        theirs,
-    })
 }
 
 /// Tells a dialer that this side wants the other security.

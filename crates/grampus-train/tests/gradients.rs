@@ -1,6 +1,7 @@
 //! Gradients of several lanes on several members, with threads for processes.
 #![expect(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use grampus_train::plan::lanes_of;
 fn on_members<T: Send>(size: usize, work: impl Fn(Arc<Group>) -> T + Sync) -> Vec<T> {
     let key = JobKey::from_bytes([3; 32]);
     let lobbies: Vec<Lobby> = (0..size)
-        .map(|_| Lobby::open(JobId(1), key.clone(), "here").unwrap())
+        .map(|_| Lobby::open(JobId(1), key.clone(), "here", Ipv4Addr::LOCALHOST.into()).unwrap())
         .collect();
     let cards: Vec<Card> = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
     let id = GroupId {

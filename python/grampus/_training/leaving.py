@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # How long workers may take to save a run whose driver is gone.
 _SAVED_WITHIN = 10.0
+# As a shell shows the end by SIGTERM.
+TOLD_TO_END = 143
 # What schedulers send before they take a machine away.
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -67,14 +69,20 @@ def outliving(wanted: bool) -> Iterator[None]:
 def stopping() -> Iterator[Wish]:
     """Inside, SIGTERM and Ctrl-C let the run end after its step; a second one of a kind ends it at once.
 
+    So does the first where the workers have not begun: they may be minutes away from a step.
+
     Where the program takes a signal in its own way, or does not train in its main thread, that stays so.
     """
     wish = Wish()
 
     def stop() -> None:
+        if not wish.begun:
+            raise SystemExit(TOLD_TO_END)
         wish.stop = True
 
     def interrupt() -> None:
+        if not wish.begun:
+            raise KeyboardInterrupt
         wish.interrupted = time.monotonic()
 
     with (

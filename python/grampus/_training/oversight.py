@@ -71,6 +71,8 @@ class Oversight:
         if wish is not None:
             # Whether it was heard or a loss came first: here all of them begin anew.
             wish.regroup = False
+            # Ranks of `grampus run` are there, and only the first hears from the others.
+            wish.begun |= cluster.is_fixed
         self._wish = wish
         self._watchdog.begin()
         self._paces = None
@@ -107,6 +109,8 @@ class Oversight:
             if found is not None:
                 self._slow(found)
             return
+        if self._wish is not None:
+            self._wish.begun = True
         if "workers" in event:
             self._watchdog.ranks = event["workers"]
             self._paces = pace.Paces(event["workers"], self._named)

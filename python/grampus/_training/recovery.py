@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from grampus import _exception
 from grampus._figures import count
 from grampus._training.kept import NothingKept
-from grampus._training.leaving import Interrupted, Yielded, stopping
+from grampus._training.leaving import TOLD_TO_END, Interrupted, Yielded, stopping
 from grampus._training.options import check_most
 from grampus._warning import warn
 from grampus.errors import FeedLost, GrampusError, PeerLost, WorkerDied
@@ -26,8 +26,6 @@ _SAME_STEP = 3
 # Losses that evaluating and predicting make good.
 _REPEATS = 10
 _LOST = (WorkerDied, PeerLost, FeedLost)
-# As a shell shows the end by SIGTERM.
-_TOLD_TO_END = 143
 
 
 class Verdict(NamedTuple):
@@ -137,7 +135,7 @@ def train(
                 losses.interrupted = wish.interrupted is not None
                 return answers
             except KeyboardInterrupt:
-                if wish.interrupted is None:
+                if wish.begun and wish.interrupted is None:
                     # The program takes Ctrl-C in its own way.
                     raise Interrupted from None
                 raise
@@ -146,7 +144,7 @@ def train(
                     raise Interrupted from None
                 # Where it ended for another reason, nobody has saved it: it does one more step first.
                 if wish.stop and (losses.saved or job.saving is None):
-                    raise SystemExit(_TOLD_TO_END) from None
+                    raise SystemExit(TOLD_TO_END) from None
             except _LOST as lost:
                 _judge(lost, losses)
                 losses.heal()

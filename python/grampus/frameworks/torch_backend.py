@@ -29,8 +29,6 @@ __all__ = ["NAME", "ProcessGroup", "register"]
 
 NAME = "grampus"
 
-# How long forming may take once every process has told where it is.
-FORMING = 60.0
 KEY_BYTES = 32
 
 Tensor = Any
@@ -60,29 +58,36 @@ def _create(options: Any, _own_options: object) -> ProcessGroup:
         store.set("group", secrets.token_hex(8).encode() + secrets.token_bytes(KEY_BYTES))
     told = store.get("group")
     name, key = told[:-KEY_BYTES].decode(), told[-KEY_BYTES:]
-    lobby = _native.Lobby(key, socket.gethostname())
-    store.set(f"address/{rank}", _address().encode())
+    address, own = _address()
+    lobby = _native.Lobby(key, socket.gethostname(), own)
+    store.set(f"address/{rank}", address.encode())
     store.set(f"card/{rank}", lobby.card())
     cards = [(store.get(f"address/{other}").decode(), store.get(f"card/{other}")) for other in range(size)]
     # Errors name ranks as the whole job knows them; torch says nothing for the group of all.
     labels = options.global_ranks_in_group or list(range(size))
     deadline = options.timeout.total_seconds()
-    group = lobby.form(name, 1, rank, cards, labels, deadline, min(deadline, FORMING))
+    group = lobby.form(name, 1, rank, cards, labels, deadline)
     return ProcessGroup(group, rank, size)
 
 
-def _address() -> str:
-    """Under which other hosts reach this one: the address from which it reaches torch's store."""
+def _address() -> tuple[str, str | None]:
+    """Under which other hosts reach this one, and the address of this host that they reach, if that is known.
+
+    It is the address from which this host reaches torch's store.
+    """
     master = os.environ.get("MASTER_ADDR")
     if master is None:
-        return socket.gethostname()
+        return socket.gethostname(), None
     family, kind, *_, store = socket.getaddrinfo(master, 1, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         # This sends nothing; it only chooses the way.
         probe.connect(store)
-        own = probe.getsockname()[0]
+        own = str(probe.getsockname()[0])
+    if not ipaddress.ip_address(own).is_loopback:
+        # An address with a zone is one of several networks.
+        return own, None if "%" in own else own
     # On the store's own host that may be an address for itself alone; others know it by the store's.
-    return master if ipaddress.ip_address(own).is_loopback else str(own)
+    return master, own if master in ("localhost", own) else None
 
 
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]

@@ -8,9 +8,6 @@ from typing import Any
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
 
-# How long a placement group may take to be there: nodes may be joining.
-_PLACED_WITHIN = 30.0
-
 
 class Ray:
     """Workers on the nodes of a Ray cluster, which is joined, or started here."""
@@ -35,15 +32,15 @@ class Ray:
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         return sum(int(node["Resources"].get("CPU", 0)) // self.cores for node in nodes)
 
-    def begin(self, workers: int) -> None:
-        """Reserve the cores of all workers, on as few nodes as can be."""
+    def begin(self, workers: int, within: float) -> None:
+        """Reserve the cores of all workers, on as few nodes as can be; nodes may be joining."""
         ray = self._ray
         if not ray.is_initialized():
             raise ClusterError("Ray was shut down: call ray.init, and grampus.init again")
         self._group = ray.util.placement_group([{"CPU": self.cores}] * workers, strategy="PACK")
         self._bundles = workers
         try:
-            ray.get(self._group.ready(), timeout=_PLACED_WITHIN)
+            ray.get(self._group.ready(), timeout=within)
         except ray.exceptions.GetTimeoutError:
             self.end()
             have, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)

@@ -21,9 +21,6 @@ from grampus.errors import ClusterError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How long executors that are starting may take to be there.
-_SLOTS_WITHIN = 30.0
-
 
 class Spark:
     """Workers on the executors of a session."""
@@ -69,14 +66,14 @@ class Spark:
         parts = self.session.range(1 << 16).select(functions.spark_partition_id().alias("part"))
         return int(parts.distinct().count()) // self.cores
 
-    def begin(self, workers: int) -> None:
+    def begin(self, workers: int, within: float) -> None:
         """Wait for executors that are starting."""
         if self._is_stopped():
             raise ClusterError("the Spark session was stopped: make another, and call grampus.init with it")
         if not self._classic or self._setting("spark.dynamicAllocation.enabled", "false") == "true":
             # How many there can be is not known; whoever waits in vain is told.
             return
-        end = time.monotonic() + _SLOTS_WITHIN
+        end = time.monotonic() + within
         while (slots := self.slots()) < workers:
             if time.monotonic() > end:
                 raise ClusterError(self._too_few(workers, slots))

@@ -1,25 +1,34 @@
 //! The agent's thread: one connection, from joining to the end.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use grampus_core::{
-    Address, Failure, Generation, Join, Outcome, Place, Rank, Task, TaskId, ToCoordinator, ToWorker,
+    Address, Failure, Generation, Join, JoinString, Outcome, Place, Rank, Task, TaskId, ToCoordinator,
+    ToWorker,
 };
 use grampus_net::{
-    Frame, Limits, Link, NetError, Reservation, Sender, TransportKind, connect, local_address_towards,
+    Frame, Limits, Link, NetError, Reservation, Sender, TransportKind, connect, local_address_for,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::{AgentError, Assignment, Introduction, Saying, SharedGrace, SharedStage, Stage, Way, Work, lock};
 use crate::host;
+use crate::patience::{self, Silence};
 use crate::payload::Payload;
 
-/// A coordinator on this host is watched by the supervisor, not by the clock.
+/// A driver that was stopped (Ctrl-Z) reads nothing for as long as it takes: reports wait, as output does.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The pauses between attempts to join.
+const AGAIN: [Duration; 3] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(900),
+];
 
 type Joined = mpsc::Sender<Result<(), AgentError>>;
 
@@ -83,7 +92,7 @@ impl Session {
         stage: SharedStage,
     ) -> Result<Self, AgentError> {
         let name = format!("worker-{}", introduction.worker);
-        let (link, address) = reach(way, &name).await?;
+        let (link, address) = reach(way, &name, introduction.silent_after).await?;
         let remote = link.peer.transport == TransportKind::Tcp;
         let Link {
             sender, mut receiver, ..
@@ -171,22 +180,12 @@ impl Session {
     /// Until the job ends (`Ok`) or the coordinator is lost (`Err`).
     async fn live(&mut self, mut sayings: UnboundedReceiver<Saying>) -> Result<(), String> {
         let silent_after = self.introduction.silent_after;
-        let mut beat = interval((silent_after / 6).max(Duration::from_millis(1)));
+        let mut beat = interval(Silence::beat(silent_after));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut heard, mut bytes) = (Instant::now(), 0);
+        let mut silence = Silence::default();
         loop {
-            let patience = if self.remote { silent_after } else { NEVER };
             tokio::select! {
-                frame = timeout_at(heard + patience, self.frames.recv()) => {
-                    let before = std::mem::replace(&mut bytes, self.received.load(Ordering::Relaxed));
-                    heard = Instant::now();
-                    let Ok(frame) = frame else {
-                        if before == bytes {
-                            return Err(format!("it was silent for {:.1} s", silent_after.as_secs_f64()));
-                        }
-                        // A large frame is on its way.
-                        continue;
-                    };
+                frame = self.frames.recv() => {
                     let frame = frame.unwrap_or(Ok(None)).map_err(|error| error.to_string())?;
                     let frame = frame.ok_or("it closed the connection")?;
                     if self.hear(frame).await.map_err(|error| error.to_string())? {
@@ -198,6 +197,10 @@ impl Session {
                     self.pass_on(saying).await.map_err(|error| error.to_string())?;
                 }
                 _ = beat.tick() => {
+                    // A coordinator on this host is watched by the supervisor, not by the clock. A large frame comes in parts.
+                    if silence.is_over(self.received.load(Ordering::Relaxed)) && self.remote {
+                        return Err(format!("it was silent for {:.1} s", silent_after.as_secs_f64()));
+                    }
                     self.say(&ToCoordinator::Heartbeat, Payload::default()).await.map_err(|error| error.to_string())?;
                 }
             }
@@ -374,20 +377,27 @@ fn cards(generation: &Generation, world: u32) -> Vec<(String, Vec<u8>)> {
 }
 
 /// A connection, and the address under which other members reach this one.
-async fn reach(way: Way, name: &str) -> Result<(Link, IpAddr), AgentError> {
+async fn reach(way: Way, name: &str, silent_after: Duration) -> Result<(Link, IpAddr), AgentError> {
     let join = match way {
         Way::Here(link, address) => return Ok((*link, address)),
         Way::Connect(join) => join,
     };
-    let mut limits = Limits::default();
+    let mut limits = patience::limits(silent_after);
     if !matches!(join.address, Address::Tcp { .. }) {
-        // A driver that was stopped (Ctrl-Z) reads nothing for as long as it takes: reports wait, as output does.
         limits.io = NEVER;
     }
-    let link = connect(&join, name, &limits).await?;
-    let address = match &join.address {
-        Address::Unix(_) | Address::Abstract(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        Address::Tcp { host, .. } => local_address_towards(host)?,
-    };
+    let link = dial(&join, name, &limits).await?;
+    let address = local_address_for(&join.address)?;
     Ok((link, address))
+}
+
+/// Connects; where many do at once, a listener may have given a slow one up.
+async fn dial(join: &JoinString, name: &str, limits: &Limits) -> Result<Link, NetError> {
+    for pause in AGAIN {
+        match connect(join, name, limits).await {
+            Err(NetError::Closed { .. }) => tokio::time::sleep(pause).await,
+            answer => return answer,
+        }
+    }
+    connect(join, name, limits).await
 }

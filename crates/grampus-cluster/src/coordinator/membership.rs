@@ -34,6 +34,7 @@ pub(super) fn launch(now: Time, state: &mut State, slot: u32, actions: &mut Vec<
         worker,
         Member {
             slot,
+            fixed: false,
             status,
             leaves: false,
             rank: None,
@@ -71,6 +72,7 @@ pub(super) fn join(now: Time, state: &mut State, join: Join, actions: &mut Vec<A
         worker,
         Member {
             slot,
+            fixed: !state.options.launches && join.slot.is_some(),
             status: Status::In { heard: now },
             leaves: false,
             rank: None,
@@ -151,10 +153,9 @@ pub(super) fn form(state: &mut State, actions: &mut Vec<Action>) {
         }
         state.changed = false;
         let number = GenerationId(state.generation.number.0 + 1);
-        state.generation = Shared::new(Generation {
-            number,
-            members: state.seats(),
-        });
+        let (members, order) = (state.seats(), state.seat_order());
+        state.generation = Shared::new(Generation { number, members });
+        state.order = order;
         for seat in &state.generation.members {
             if let Some(member) = state.members.get_mut(&seat.worker) {
                 member.rank = Some(seat.rank);

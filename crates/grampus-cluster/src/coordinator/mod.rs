@@ -27,6 +27,9 @@
 //! - **CO-13** A generation lacks members only for an elastic task, one that can do with fewer ranks than it wants: it
 //!   begins no later than `regroup_within` after enough of them are in, never with fewer than it needs, and is asked to
 //!   yield within `regroup_within` where members come that it has room for, or hold a place that is not wanted any more.
+//! - **CO-14** Ranks of one host stand together, hosts in the order of their first place, so that their lanes are complete subtrees of
+//!   the lane tree. Except that a place that its user has numbered keeps that number, and that a member which replaces another
+//!   takes its rank, wherever it is: ranks move only where members come or go for good.
 
 mod bug;
 mod cause;

@@ -114,6 +114,8 @@ pub(super) enum Status {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub slot: u32,
+    /// The user gave it this place, and with it its rank.
+    pub fixed: bool,
     pub status: Status,
     /// It leaves once its task has ended.
     pub leaves: bool,
@@ -196,6 +198,8 @@ pub struct State {
     pub(super) least: Option<u32>,
     pub(super) next_worker: u64,
     pub(super) generation: Arc<Generation>,
+    /// Slots of the newest generation, in order of rank.
+    pub(super) order: Vec<u32>,
     /// Members changed since the generation was published.
     pub(super) changed: bool,
     pub(super) active: Option<Active>,
@@ -246,6 +250,7 @@ impl State {
                 number: GenerationId(0),
                 members: Vec::new(),
             }),
+            order: Vec::new(),
             changed: true,
             active: None,
             queue: VecDeque::new(),
@@ -376,13 +381,12 @@ impl State {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Over)
     }
 
-    /// The members in order of slot, with their ranks.
+    /// The members of a new generation in order of rank.
     pub(super) fn seats(&self) -> Vec<Seat> {
         let mut rank = 0;
-        let holders = self.slots.iter().flatten();
-        holders
-            .filter_map(|worker| self.members.get(worker).map(|member| (*worker, member)))
-            .filter(|(_, member)| self.is_seated(member))
+        let holders = self.seat_order();
+        let members = holders.iter().filter_map(|slot| self.seated_at(*slot));
+        members
             .map(|(worker, member)| {
                 let seat = Seat {
                     worker,
@@ -399,9 +403,59 @@ impl State {
             .collect()
     }
 
+    /// The slots that a new generation has members in, in order of rank (CO-14).
+    pub(super) fn seat_order(&self) -> Vec<u32> {
+        let slots = 0..self.slots.len() as u32;
+        let slots: Vec<u32> = slots.filter(|slot| self.seated_at(*slot).is_some()).collect();
+        let mut before = self.order.clone();
+        before.sort_unstable();
+        if before == slots {
+            // Whoever came has taken the place, and the rank, of a member that was lost.
+            return self.order.clone();
+        }
+        by_host(&slots, |slot| {
+            let (_, member) = self.seated_at(slot).filter(|(_, member)| !member.fixed)?;
+            Some((member.host.as_str(), member.address.as_str()))
+        })
+    }
+
+    fn seated_at(&self, slot: u32) -> Option<(WorkerId, &Member)> {
+        let worker = self.slots.get(slot as usize).copied().flatten()?;
+        let member = self.members.get(&worker)?;
+        self.is_seated(member).then_some((worker, member))
+    }
+
+    /// The rank that the newest generation gave to a slot whose members carry one rank each; the slot itself where it is not in one.
+    pub fn rank_at(&self, slot: u32) -> u32 {
+        let rank = self.order.iter().position(|other| *other == slot);
+        rank.map_or(slot, |rank| rank as u32)
+    }
+
     /// First rank of a member in the newest generation; its slot where it is not in one.
     pub(super) fn rank_of(&self, worker: WorkerId) -> Rank {
         let member = self.members.get(&worker);
         member.map_or(Rank(0), |member| member.rank.unwrap_or(Rank(member.slot)))
     }
+}
+
+/// Slots in an order in which those of a host stand together, hosts as they come first; slots without one stay where they are.
+fn by_host<H: PartialEq>(slots: &[u32], host: impl Fn(u32) -> Option<H>) -> Vec<u32> {
+    let mut hosts: Vec<H> = Vec::new();
+    let mut movable: Vec<(usize, u32)> = Vec::new();
+    for slot in slots {
+        let Some(own) = host(*slot) else { continue };
+        let known = hosts.iter().position(|other| *other == own);
+        let place = known.unwrap_or_else(|| {
+            hosts.push(own);
+            hosts.len() - 1
+        });
+        movable.push((place, *slot));
+    }
+    movable.sort_unstable();
+    let mut sorted = movable.into_iter();
+    let place = |slot: &u32| match host(*slot) {
+        Some(_) => sorted.next().map_or(*slot, |(_, other)| other),
+        None => *slot,
+    };
+    slots.iter().map(place).collect()
 }

@@ -9,6 +9,7 @@ use super::{Action, Input, Options, Phase, State, Step, Transition, step};
 mod elasticity;
 mod ending;
 mod patience;
+mod placement;
 
 const TASK: TaskId = TaskId(7);
 

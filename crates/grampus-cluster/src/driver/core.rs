@@ -11,17 +11,21 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::board::Board;
 use super::held::{Exited, Finished, Held};
 use super::links::{LinkEvent, Links, Outbox};
-use super::output::Lines;
-use super::status::Header;
+use super::output::{Line, Lines};
+use super::status::{Header, StatusFile};
 use super::{Call, TaskEnd};
 use crate::coordinator::{Action, Input, Options, Phase, State, Transition, step};
 use crate::jobdir::JobDir;
 use crate::launcher::{LaunchEvent, Launcher};
 use crate::payload::Payload;
-use crate::rankfile::{RankFiles, broken_log};
+use crate::rankfile::{FileEvent, RankFiles, broken_log};
 
 /// How often time itself is an input, where nothing is due earlier.
 const TICK: Duration = Duration::from_millis(250);
+/// What the log files are waited for at the end of a task, as long as their disk keeps up: no sign of life comes late for it.
+const LOG_WITHIN: Duration = Duration::from_millis(10);
+/// How long the end waits for them.
+const CLOSE_FILES_WITHIN: Duration = Duration::from_millis(500);
 /// The status file is for people: often enough.
 const STATUS_EVERY: Duration = Duration::from_millis(200);
 
@@ -31,6 +35,7 @@ pub(super) struct Core {
     launcher: Option<Box<dyn Launcher>>,
     board: Arc<Board>,
     header: Header,
+    status: StatusFile,
     dir: JobDir,
     clock: SystemClock,
     links: Links,
@@ -58,7 +63,7 @@ impl Core {
         options: Options,
         launcher: Option<Box<dyn Launcher>>,
         board: Arc<Board>,
-        header: Header,
+        (header, status): (Header, StatusFile),
         dir: JobDir,
         files: Option<RankFiles>,
     ) -> Self {
@@ -69,6 +74,7 @@ impl Core {
             launcher,
             board,
             header,
+            status,
             dir,
             clock: SystemClock::start(),
             links,
@@ -154,10 +160,9 @@ impl Core {
 
     fn write_status(&mut self, now: Time) {
         if let Some(state) = &self.state {
-            self.header.write(self.dir.path(), state);
+            self.stale_status = !self.status.write(self.header.text(state));
         }
         self.last_status = now;
-        self.stale_status = false;
     }
 
     fn call(&mut self, call: Call) {
@@ -185,6 +190,11 @@ impl Core {
             Call::Stop { why } => drop(self.feed(Input::Stop { why })),
             Call::Attach(link) => self.links.attach(*link),
             Call::Launch(event) => self.launch_event(event),
+            Call::File(FileEvent::Note(note)) => self.board.add_note(note),
+            Call::File(FileEvent::Broken { path, why }) => {
+                let why = broken_log(&path, &why);
+                self.feed(Input::Stop { why });
+            }
             Call::NotComing { summons, why } => {
                 if let Some(launcher) = &mut self.launcher {
                     launcher.not_coming(summons, &why);
@@ -215,16 +225,22 @@ impl Core {
                 }
             }
             LaunchEvent::Settled { worker, task } => {
+                if let Some(files) = &self.files {
+                    files.settle(LOG_WITHIN);
+                }
                 if let Some(finished) = self.held.settled(worker, task) {
                     self.finished(worker, task, finished);
                 }
             }
             LaunchEvent::Output { rank, stream, bytes } => {
-                self.write_log(rank, &bytes);
+                if let Some(files) = &self.files {
+                    // Ranks of other hosts have their files here, where their user looks for them.
+                    files.write(self.rank_at(rank), &bytes);
+                }
                 let lines = self.lines.push(rank, stream, &bytes);
-                self.board.add_lines(lines);
+                self.add_lines(lines);
             }
-            LaunchEvent::HostLost { why } => self.board.add_note(why),
+            LaunchEvent::Note { note } | LaunchEvent::HostLost { why: note } => self.board.add_note(note),
             LaunchEvent::Broken { why } => drop(self.feed(Input::Stop { why })),
         }
     }
@@ -242,14 +258,17 @@ impl Core {
         });
     }
 
-    /// Ranks of other hosts have their files here, where their user looks for them.
-    fn write_log(&mut self, rank: u32, bytes: &[u8]) {
-        let Some(files) = &mut self.files else { return };
-        if let Err((path, error)) = files.write(rank, bytes) {
-            self.files = None;
-            let why = broken_log(&path, &error.to_string());
-            self.feed(Input::Stop { why });
+    /// The rank that has a place, as people know it.
+    fn rank_at(&self, slot: u32) -> u32 {
+        self.state.as_ref().map_or(slot, |state| state.rank_at(slot))
+    }
+
+    /// Supervisors know the places of their workers, and not their ranks.
+    fn add_lines(&self, mut lines: Vec<Line>) {
+        for line in &mut lines {
+            line.rank = self.rank_at(line.rank);
         }
+        self.board.add_lines(lines);
     }
 
     fn link_event(&mut self, event: LinkEvent) {
@@ -452,7 +471,16 @@ impl Core {
             self.call(call);
         }
         let rest = self.lines.rest();
-        self.board.add_lines(rest);
+        self.add_lines(rest);
+        let (files, status) = (self.files.take(), self.status);
+        let closed = tokio::task::spawn_blocking(move || {
+            // Before the folder goes in which it lies.
+            status.close(CLOSE_FILES_WITHIN);
+            files.and_then(|files| files.close(CLOSE_FILES_WITHIN))
+        });
+        if let Ok(Some(missing)) = closed.await {
+            self.board.add_note(missing);
+        }
         let why = self
             .state
             .as_ref()

@@ -11,14 +11,15 @@ use grampus_net::{Frame, Link, Listener, NetError, Receiver, TransportKind};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{MissedTickBehavior, timeout};
 
 use crate::launcher::Caller;
+use crate::patience::Silence;
 use crate::payload::Payload;
 use crate::supervisor::Order;
 
 /// How long a connected process may take to introduce itself.
-const INTRODUCE_WITHIN: Duration = Duration::from_secs(5);
+const INTRODUCE_WITHIN: Duration = Duration::from_secs(30);
 /// How long the last messages may take to leave.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
@@ -271,18 +272,19 @@ async fn carry(
     orders: &WeakUnboundedSender<Frame>,
     silent_after: Duration,
 ) -> Result<(), NetError> {
-    let mut beats = tokio::time::interval(silent_after / 6);
-    let mut heard = Instant::now();
+    let received = receiver.received();
+    let mut beats = tokio::time::interval(Silence::beat(silent_after));
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut silence = Silence::default();
     loop {
         tokio::select! {
             frame = receiver.recv() => {
-                heard = Instant::now();
                 if frame?.is_none_or(|frame| reports.send(frame).is_err()) {
                     return Ok(());
                 }
             }
             _ = beats.tick() => {
-                if heard.elapsed() > silent_after {
+                if silence.is_over(received.load(Ordering::Relaxed)) {
                     return Ok(());
                 }
                 if let Some(orders) = orders.upgrade() {

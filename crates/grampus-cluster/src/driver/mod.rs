@@ -30,8 +30,9 @@ pub use status::{JobStatus, MemberStatus, read_status};
 use crate::coordinator::Options;
 use crate::jobdir::JobDir;
 use crate::launcher::{LaunchEvent, Launcher};
+use crate::patience;
 use crate::payload::Payload;
-use crate::rankfile::RankFiles;
+use crate::rankfile::{FileEvent, RankFiles};
 
 /// How a task ended.
 #[derive(Clone)]
@@ -139,6 +140,7 @@ pub(crate) enum Call {
     },
     Attach(Box<Link>),
     Launch(LaunchEvent),
+    File(FileEvent),
     NotComing {
         summons: u64,
         why: String,
@@ -185,10 +187,11 @@ impl Cluster {
             .enable_all()
             .build()?;
         // The address first: where it is taken, another node is node 0, and this one leaves no trace.
-        let on_network = runtime.block_on(listen_tcp(&plan.listen, job, &key))?;
+        let limits = patience::limits(plan.options.silent_after);
+        let on_network = runtime.block_on(listen_tcp(&plan.listen, job, &key, &limits))?;
         let dir = JobDir::create(job)?;
         let listener = match (on_network, &plan.listen) {
-            (None, Listen::Unix) => Some(runtime.block_on(listen_unix(&dir, job, &key))?),
+            (None, Listen::Unix) => Some(runtime.block_on(listen_unix(&dir, job, &key, &limits))?),
             (listener, _) => listener,
         };
         let join = listener.as_ref().map(|(_, address)| JoinString {
@@ -208,8 +211,12 @@ impl Cluster {
         let board = Arc::new(Board::default());
         let (shared, fallen) = (Arc::clone(&board), Arc::clone(&board));
         let header = status::Header::new(job, &plan.title, &logs);
-        let files = plan.writes_logs.then(|| RankFiles::new(logs.clone()));
-        let core = core::Core::new(plan.options, launcher, shared, header, dir, files);
+        let files = plan.writes_logs.then(|| {
+            let events = calls.clone();
+            RankFiles::open(logs.clone(), move |event| drop(events.send(Call::File(event))))
+        });
+        let (files, status) = (files.transpose()?, status::StatusFile::open(dir.path())?);
+        let core = core::Core::new(plan.options, launcher, shared, (header, status), dir, files);
         let listener = listener.map(|(listener, _)| listener);
         let thread = thread::Builder::new()
             .name("grampus-driver".to_owned())
@@ -362,8 +369,13 @@ impl Drop for Cluster {
     }
 }
 
-async fn listen_unix(dir: &JobDir, job: JobId, key: &JobKey) -> Result<(Listener, Address), NetError> {
-    let listener = Listener::unix(&dir.socket(), job, key.clone(), &Limits::default()).await?;
+async fn listen_unix(
+    dir: &JobDir,
+    job: JobId,
+    key: &JobKey,
+    limits: &Limits,
+) -> Result<(Listener, Address), NetError> {
+    let listener = Listener::unix(&dir.socket(), job, key.clone(), limits).await?;
     Ok((listener, Address::Unix(dir.socket())))
 }
 
@@ -371,6 +383,7 @@ async fn listen_tcp(
     listen: &Listen,
     job: JobId,
     key: &JobKey,
+    limits: &Limits,
 ) -> Result<Option<(Listener, Address)>, NetError> {
     let Listen::Tcp {
         bind,
@@ -385,7 +398,7 @@ async fn listen_tcp(
     } else {
         format!("{bind}:{port}")
     };
-    let listener = Listener::tcp(&bind, job, key.clone(), &Limits::default()).await?;
+    let listener = Listener::tcp(&bind, job, key.clone(), limits).await?;
     let port = listener.local_addr().map_or(*port, |address| address.port());
     Ok(Some((
         listener,

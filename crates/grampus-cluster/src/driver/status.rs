@@ -1,7 +1,11 @@
-//! What `grampus status` shows: a small file in the job's folder, rewritten when something changed.
+//! What `grampus status` shows: a small file in the job's folder, rewritten when something changed, by a thread of its own: a
+//! folder that hangs holds up no job.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use grampus_core::JobId;
@@ -79,16 +83,10 @@ impl Header {
         }
     }
 
-    /// Writes the file whole or not at all.
-    pub(super) fn write(&self, dir: &Path, state: &State) {
-        let status = self.status(state);
-        let path = dir.join(FILE);
-        let fresh = dir.join("status.new");
-        // A view for people; a full disk must not end the job.
-        let written = serde_json::to_vec_pretty(&status).map(|text| fs::write(&fresh, text));
-        if matches!(written, Ok(Ok(()))) {
-            let _ = fs::rename(&fresh, &path);
-        }
+    /// What the file is to hold.
+    pub(super) fn text(&self, state: &State) -> Vec<u8> {
+        // Names and numbers only: they have a text.
+        serde_json::to_vec_pretty(&self.status(state)).unwrap_or_default()
     }
 
     fn status(&self, state: &State) -> JobStatus {
@@ -112,6 +110,44 @@ impl Header {
             wanted: state.wanted(),
             members: members.collect(),
         }
+    }
+}
+
+/// The file, and the thread that writes it.
+pub(super) struct StatusFile {
+    texts: SyncSender<Vec<u8>>,
+    /// Ends when the thread does.
+    ended: Receiver<()>,
+}
+
+impl StatusFile {
+    pub(super) fn open(dir: &Path) -> io::Result<Self> {
+        let (texts, queue) = sync_channel::<Vec<u8>>(1);
+        let (ends, ended) = channel::<()>();
+        let (path, fresh) = (dir.join(FILE), dir.join("status.new"));
+        thread::Builder::new()
+            .name("grampus-status".to_owned())
+            .spawn(move || {
+                let _ends = ends;
+                while let Ok(text) = queue.recv() {
+                    // A view for people: a full disk must not end the job.
+                    if fs::write(&fresh, text).is_ok() {
+                        let _ = fs::rename(&fresh, &path);
+                    }
+                }
+            })?;
+        Ok(Self { texts, ended })
+    }
+
+    /// Has the file written, whole or not at all; false where the folder has not taken the one before.
+    pub(super) fn write(&self, text: Vec<u8>) -> bool {
+        self.texts.try_send(text).is_ok()
+    }
+
+    /// From now on nothing is written, unless the folder hangs for longer.
+    pub(super) fn close(self, within: Duration) {
+        drop(self.texts);
+        let _ = self.ended.recv_timeout(within);
     }
 }
 

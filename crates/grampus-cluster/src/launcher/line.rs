@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -14,7 +14,7 @@ use grampus_net::{Frame, Limits, pipe};
 
 use super::hosts::{HostPlan, Sink};
 use super::{Caller, LaunchEvent};
-use crate::ended::{Tail, exit_of};
+use crate::ended::{Tail, describe};
 use crate::rankfile::broken_log;
 use crate::supervisor::{Order, ROLE, Report, SUPERVISOR, kill_group};
 
@@ -278,12 +278,5 @@ impl Words {
         }
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.text()
-    }
-}
-
-fn describe(status: io::Result<ExitStatus>) -> String {
-    match status {
-        Ok(status) => exit_of(status).to_string(),
-        Err(error) => format!("cannot be waited for: {error}"),
     }
 }

@@ -82,6 +82,11 @@ pub enum LaunchEvent {
         /// Which task.
         task: TaskId,
     },
+    /// Something that a person should know; nothing is decided by it.
+    Note {
+        /// What.
+        note: String,
+    },
     /// A host is lost, and with it its workers, whose ends are told apart from this.
     HostLost {
         /// What happened.

@@ -5,6 +5,7 @@
 //! - **NO-1** When a node ends for whatever reason, its ranks and all that they started are gone.
 //! - **NO-2** The exit code is that of the first rank that failed; 128 + signal where a signal ended it.
 
+mod console;
 mod control;
 mod meeting;
 mod ranks;
@@ -24,7 +25,7 @@ pub use meeting::{MeetingError, RankPlace};
 use crate::agent::{Agent, AgentError, Introduction, Way, Work};
 use crate::driver::ClusterError;
 use crate::launcher::{HostPlan, Hosts, LaunchEvent, NoEngine, Reach};
-use crate::supervisor::{Configure, Program};
+use crate::supervisor::{Configure, Program, expect_children};
 
 /// The variable that tells a rank where a key lies that all ranks of its job share, and nobody else.
 pub const RANKS_KEY: &str = "GRAMPUS_RANKS_KEY";
@@ -130,10 +131,14 @@ enum NodeEvent {
     Cancel,
     Signal(i32),
     Launch(LaunchEvent),
+    /// This node has reached node 0, or cannot.
+    Joined(Box<Result<Agent, NodeError>>),
 }
 
 /// Runs the node until the job is over.
 pub fn run(plan: NodePlan) -> Result<NodeEnd, NodeError> {
+    // Whoever started this process may ignore its own children, and with it make this one unable to tell how its ranks end.
+    expect_children();
     let (sender, events) = mpsc::channel();
     let signals = signals::Signals::listen({
         let sender = sender.clone();
@@ -150,11 +155,15 @@ fn run_until_over(
     events: &mpsc::Receiver<NodeEvent>,
 ) -> Result<NodeEnd, NodeError> {
     let (control, way) = meet(&plan)?;
-    let agent = Arc::new(join(&plan, way, sender)?);
+    let agent = match join(&plan, way, sender, events)? {
+        Ok(agent) => Arc::new(agent),
+        Err(end) => return Ok(end),
+    };
     forward_work(Arc::clone(&agent), sender.clone())?;
-    let hosts = start_supervisor(&plan, control.as_ref(), sender.clone())?;
+    let console = console::Console::open(plan.shown)?;
+    let hosts = start_supervisor(&plan, control.as_ref(), sender.clone(), console.clone())?;
     let stopper = control.as_ref().map(control::Control::stopper);
-    let end = ranks::Ranks::new(plan, agent, hosts, stopper).run(events);
+    let end = ranks::Ranks::new(plan, agent, (hosts, console), stopper).run(events);
     // The coordinator's word on who failed first counts; a node that has none knows only its own.
     Ok(control.map_or(end.clone(), |control| control.finish(end)))
 }
@@ -203,18 +212,50 @@ enum Connect {
     There(JoinString),
 }
 
-fn join(plan: &NodePlan, connect: Connect, sender: &mpsc::Sender<NodeEvent>) -> Result<Agent, NodeError> {
+/// Joins the coordinator, which may take as long as node 0 takes to come; a signal ends this node meanwhile.
+fn join(
+    plan: &NodePlan,
+    connect: Connect,
+    sender: &mpsc::Sender<NodeEvent>,
+    events: &mpsc::Receiver<NodeEvent>,
+) -> Result<Result<Agent, NodeEnd>, NodeError> {
     let id = WorkerId(random_job()?.0);
     let join = match connect {
         Connect::Here(link, host) => {
             let address = local_address_towards(&host)?;
-            return Ok(Agent::join(
-                Way::Here(link, address),
-                introduction(plan, id, sender),
-            )?);
+            let agent = Agent::join(Way::Here(link, address), introduction(plan, id, sender))?;
+            return Ok(Ok(agent));
         }
         Connect::There(join) => join,
     };
+    let (plan, sender) = (plan.clone(), sender.clone());
+    let joining = move || {
+        let joined = Box::new(join_node_0(&plan, &join, id, &sender));
+        // Nobody hears it where a signal came first; the agent ends with that.
+        let _ = sender.send(NodeEvent::Joined(joined));
+    };
+    std::thread::Builder::new()
+        .name("grampus-join".to_owned())
+        .spawn(joining)?;
+    loop {
+        match events.recv() {
+            Ok(NodeEvent::Joined(joined)) => return Ok(Ok((*joined)?)),
+            Ok(NodeEvent::Signal(signal)) => {
+                let (code, why) = (128 + signal, None);
+                return Ok(Err(NodeEnd { code, why }));
+            }
+            Ok(_) => {}
+            Err(mpsc::RecvError) => return Ok(Err(NodeEnd { code: 1, why: None })),
+        }
+    }
+}
+
+fn join_node_0(
+    plan: &NodePlan,
+    join: &JoinString,
+    id: WorkerId,
+    sender: &mpsc::Sender<NodeEvent>,
+) -> Result<Agent, NodeError> {
     let clock = SystemClock::start();
     let end = clock.now() + plan.join_within;
     loop {
@@ -284,6 +325,7 @@ fn start_supervisor(
     plan: &NodePlan,
     control: Option<&control::Control>,
     sender: mpsc::Sender<NodeEvent>,
+    console: console::Console,
 ) -> Result<Hosts, NodeError> {
     let log_dir = plan
         .log_dir
@@ -312,6 +354,9 @@ fn start_supervisor(
     // Several threads report: the sender is behind a lock only because its type wants one.
     let sender = std::sync::Mutex::new(sender);
     Ok(Hosts::start(vec![host], Box::new(NoEngine), move |event| {
+        if let LaunchEvent::Output { rank, stream, bytes } = event {
+            return console.push(rank, stream, bytes);
+        }
         let sender = sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ = sender.send(NodeEvent::Launch(event));
     })?)

@@ -1,7 +1,6 @@
 //! The ranks of one node: started together, ended together.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -9,17 +8,19 @@ use std::time::Duration;
 
 use grampus_core::{Clock, Exit, Failure, Outcome, SystemClock, TaskId, Time, WorkerId};
 
+use super::console::Console;
 use super::{Job, NodeEnd, NodeEvent, NodePlan, RANKS_KEY};
 use crate::Payload;
 use crate::agent::{Agent, Assignment, Work};
-use crate::driver::{Line, Lines};
 use crate::launcher::{Hosts, LaunchEvent, Launcher};
-use crate::supervisor::{Launch, Program, Stream};
+use crate::supervisor::{Launch, Program};
 
 /// How long ranks may take to end by themselves after another one failed: time for a last checkpoint.
 const END_WITHIN: Duration = Duration::from_secs(2);
 /// The same after Ctrl-C, when a person waits.
 const INTERRUPT_WITHIN: Duration = Duration::from_millis(500);
+/// What the console may take to show what ranks wrote before it is said how they ended; and after a signal, at the end.
+const SHOW_WITHIN: Duration = Duration::from_millis(200);
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 type Stopper = Box<dyn Fn(&str) + Send>;
@@ -49,8 +50,7 @@ pub(super) struct Ranks {
     hosts: Hosts,
     stopper: Option<Stopper>,
     clock: SystemClock,
-    lines: Lines,
-    world: u32,
+    console: Console,
     next_worker: u64,
     running: Option<Running>,
     /// The first failure of this node's own ranks.
@@ -60,15 +60,19 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    pub(super) fn new(plan: NodePlan, agent: Arc<Agent>, hosts: Hosts, stopper: Option<Stopper>) -> Self {
+    pub(super) fn new(
+        plan: NodePlan,
+        agent: Arc<Agent>,
+        (hosts, console): (Hosts, Console),
+        stopper: Option<Stopper>,
+    ) -> Self {
         Self {
             plan,
             agent,
             hosts,
             stopper,
             clock: SystemClock::start(),
-            lines: Lines::default(),
-            world: 1,
+            console,
             next_worker: 1,
             running: None,
             own: None,
@@ -89,15 +93,19 @@ impl Ranks {
                 Err(RecvTimeoutError::Disconnected) => break NodeEnd { code: 1, why: None },
             }
         };
+        self.console.let_pass();
         self.hosts.close();
-        // The ranks are gone; what they wrote last is in the queue.
-        while let Ok(event) = events.try_recv() {
-            if let NodeEvent::Launch(LaunchEvent::Output { rank, stream, bytes }) = event {
-                self.output(rank, stream, &bytes);
+        self.console.close();
+        // The ranks are gone. Whoever reads what they wrote may take as long as it takes; a signal says that nobody does.
+        while !self.console.is_done(SHOW_WITHIN) {
+            if self.signal.is_some()
+                || events
+                    .try_iter()
+                    .any(|event| matches!(event, NodeEvent::Signal(_)))
+            {
+                break;
             }
         }
-        let rest = self.lines.rest();
-        self.print(rest);
         end
     }
 
@@ -120,6 +128,8 @@ impl Ranks {
             NodeEvent::Cancel => self.end_ranks(libc::SIGTERM, END_WITHIN),
             NodeEvent::Signal(signal) => self.interrupted(signal),
             NodeEvent::Launch(event) => self.launched(event),
+            // Said once, before there were ranks.
+            NodeEvent::Joined(_) => {}
         }
     }
 
@@ -130,7 +140,7 @@ impl Ranks {
             payload,
             ..
         } = assignment;
-        self.world = task.world;
+        self.console.begin(task.world);
         if !self.agent.begin(task.id) {
             return self
                 .agent
@@ -204,6 +214,7 @@ impl Ranks {
     fn end_ranks(&mut self, signal: i32, within: Duration) {
         let Some(running) = &mut self.running else { return };
         running.cancelled = true;
+        self.console.let_pass();
         let kill_at = self.clock.now() + within;
         running.kill_at = Some(running.kill_at.map_or(kill_at, |before| before.min(kill_at)));
         let left: Vec<WorkerId> = running.left.keys().copied().collect();
@@ -223,13 +234,13 @@ impl Ranks {
 
     fn launched(&mut self, event: LaunchEvent) {
         match event {
-            LaunchEvent::Ready { .. } | LaunchEvent::Settled { .. } => {}
+            // Output goes to the console, not through here.
+            LaunchEvent::Ready { .. } | LaunchEvent::Settled { .. } | LaunchEvent::Output { .. } => {}
             LaunchEvent::Started { worker, pid } => {
                 if let Some(running) = &mut self.running {
                     running.pids.insert(worker, pid);
                 }
             }
-            LaunchEvent::Output { rank, stream, bytes } => self.output(rank, stream, &bytes),
             LaunchEvent::NotStarted { worker, why } => self.gone(worker, Some(Failure::NotStarted { why })),
             LaunchEvent::Exited {
                 worker,
@@ -246,6 +257,7 @@ impl Ranks {
                 }
                 self.gone(worker, Some(Failure::Exited { exit, log_tail }));
             }
+            LaunchEvent::Note { note } => eprintln!("grampus: {note}"),
             LaunchEvent::Broken { why } | LaunchEvent::HostLost { why } => {
                 if let Some(stopper) = &self.stopper {
                     stopper(&why);
@@ -284,6 +296,7 @@ impl Ranks {
         let Some(running) = self.running.take_if(|running| running.left.is_empty()) else {
             return;
         };
+        self.console.settle(SHOW_WITHIN);
         self.agent.settle();
         if let Some(signal) = self.signal {
             self.end = Some(NodeEnd {
@@ -302,54 +315,4 @@ impl Ranks {
         self.agent
             .finish(running.task, outcome, Payload::default(), false);
     }
-
-    fn output(&mut self, rank: u32, stream: Stream, bytes: &[u8]) {
-        let lines = self.lines.push(rank, stream, bytes);
-        self.print(lines);
-    }
-
-    fn print(&self, lines: Vec<Line>) {
-        let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-        for line in lines {
-            // A closed console is no reason to end the ranks.
-            let _ = match line.stream {
-                Stream::Out if self.plan.shown.0 => {
-                    writeln!(
-                        out,
-                        "{}{}",
-                        prefix(line.rank, self.world, coloured(&out)),
-                        line.text
-                    )
-                }
-                Stream::Err if self.plan.shown.1 => {
-                    writeln!(
-                        err,
-                        "{}{}",
-                        prefix(line.rank, self.world, coloured(&err)),
-                        line.text
-                    )
-                }
-                Stream::Out | Stream::Err => Ok(()),
-            };
-        }
-    }
-}
-
-/// One colour a rank, in turn; none of them is red, which means an error elsewhere.
-const COLOURS: [u8; 5] = [36, 33, 35, 32, 34];
-
-/// What stands before a rank's line. A single rank needs no number.
-fn prefix(rank: u32, world: u32, coloured: bool) -> String {
-    match (world, coloured) {
-        (..=1, _) => String::new(),
-        (_, false) => format!("[rank {rank}] "),
-        (_, true) => format!(
-            "\x1b[{}m[rank {rank}]\x1b[0m ",
-            COLOURS[rank as usize % COLOURS.len()]
-        ),
-    }
-}
-
-fn coloured(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }

@@ -1,8 +1,6 @@
 //! The supervisor's loop: wait for orders, output and deaths, one at a time, in one thread.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Seek, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -15,15 +13,17 @@ use rustix::process::{
 
 use super::child::{self, Entry, Pipes};
 use super::control::{Control, take_stdio};
+use super::files::LogFiles;
 use super::logs::{Logs, Read};
 use super::message::{Configure, Launch, Order, Program, Report, Stream};
-use super::signals::Signals;
+use super::signals::{self, Signals};
+use super::start::{first_order, secret, watch_driver};
 use super::{SupervisorError, tree};
 use crate::launcher::LaunchEvent;
+use crate::patience::Silence;
+use crate::rankfile::FileEvent;
 use crate::{host, jobdir};
 
-/// How long the first order may take; the driver writes it before anything else.
-const CONFIGURE_WITHIN: Duration = Duration::from_secs(30);
 /// A pipe holds 64 KiB, one read takes as much; a read may return early at the end of the buffer.
 const FULL_PIPE_READS: u32 = 4;
 /// How often orphans that have ended are waited for.
@@ -34,6 +34,11 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 const TIME_ASKED: u64 = 1 << 63;
 /// The most of it that anybody gets.
 const MOST_TIME: Duration = Duration::from_secs(60);
+/// What a log file is waited for where it matters to people, as long as its disk keeps up: a worker is started when its file is
+/// there, and a task has ended when its output is in it.
+const LOG_WITHIN: Duration = Duration::from_millis(200);
+/// How long the end waits for log files.
+const CLOSE_LOGS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the loop wants from its caller.
 pub enum Next {
@@ -64,14 +69,17 @@ pub struct Supervisor {
     /// What to run as a worker where none is forked.
     worker: Option<Program>,
     clock: SystemClock,
-    heard: Time,
-    spoke: Time,
+    /// What came from the driver, at the last beat, and so far.
+    silence: Silence,
+    heard: u64,
+    beat: Time,
     reaped: Time,
     memory_kills: u64,
     /// The driver is gone, and workers have until then.
     alone_until: Option<Time>,
     /// From when it is ready.
     signals: Option<Signals>,
+    files: Option<LogFiles>,
     /// Where it may rest when the job is over, and whether the driver has said that it is.
     pub(super) place: Option<Handover>,
     pub(super) over: bool,
@@ -82,6 +90,7 @@ enum Wake {
     Writable,
     Driver,
     Told,
+    Files,
     Exit(WorkerId),
     Output(WorkerId, Stream),
     Notice(WorkerId),
@@ -91,7 +100,7 @@ impl Supervisor {
     /// Takes standard input and output as the line to the driver, and reads the configuration. Afterwards
     /// descriptors 0 and 1 lead elsewhere, so that nobody writes into the line by mistake.
     pub fn attach(place: Option<Handover>) -> Result<Self, SupervisorError> {
-        unblock_signals();
+        signals::inherit_defaults();
         let (input, output) = take_stdio()?;
         set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(SupervisorError::system("become a subreaper"))?;
@@ -109,12 +118,14 @@ impl Supervisor {
             forks: false,
             worker: None,
             clock,
-            heard: now,
-            spoke: now,
+            silence: Silence::default(),
+            heard: 0,
+            beat: now,
             reaped: now,
             memory_kills: host::out_of_memory_kills(),
             alone_until: None,
             signals: None,
+            files: None,
             place,
             over: false,
         })
@@ -134,9 +145,10 @@ impl Supervisor {
         worker: Option<Program>,
     ) -> Result<(), SupervisorError> {
         (self.forks, self.worker) = (forks, worker);
-        // While modules were imported nobody listened.
-        self.heard = self.clock.now();
         self.signals = Some(Signals::catch()?);
+        if let Some(dir) = &self.configure.log_dir {
+            self.files = Some(LogFiles::open(dir.clone())?);
+        }
         // It follows the thread that started this process, which may end from now on; the loop watches the
         // whole driver.
         let _ = set_parent_process_death_signal(None);
@@ -147,7 +159,6 @@ impl Supervisor {
     pub fn serve(&mut self) -> Result<Next, SupervisorError> {
         loop {
             while let Some(order) = self.control.next_order()? {
-                self.heard = self.clock.now();
                 if matches!(order, Order::End) {
                     self.over = true;
                     self.end();
@@ -202,6 +213,14 @@ impl Supervisor {
     }
 
     fn start(&mut self, launch: Launch) -> Result<Option<Entry>, SupervisorError> {
+        if let Some(files) = &self.files {
+            files.create(launch.rank);
+            files.settle(LOG_WITHIN);
+            if let Some(why) = self.tell_of_files()? {
+                self.not_started(launch.worker, why)?;
+                return Ok(None);
+            }
+        }
         let (stdio, pipes) = match child::pipes() {
             Ok(made) => made,
             Err(error) => {
@@ -240,19 +259,7 @@ impl Supervisor {
     }
 
     fn keep(&mut self, launch: &Launch, pipes: Pipes, pid: Pid) -> Result<(), SupervisorError> {
-        let dir = self.configure.log_dir.as_deref();
         let worker = launch.worker;
-        let logs = match Logs::open(pipes.out, pipes.err, dir, launch.rank) {
-            Ok(logs) => logs,
-            Err((path, why)) => {
-                tree::kill_group(pid.as_raw_nonzero().get() as u32);
-                self.control.report(&Report::LogBroken {
-                    path,
-                    why: why.clone(),
-                })?;
-                return self.not_started(worker, why);
-            }
-        };
         self.control.tell(LaunchEvent::Started {
             worker,
             pid: pid.as_raw_nonzero().get() as u32,
@@ -263,7 +270,7 @@ impl Supervisor {
                 pid,
                 exit: child::watch(pid)?,
                 notice: Some(pipes.notice),
-                logs,
+                logs: Logs::of(pipes.out, pipes.err),
                 rank: launch.rank,
                 grace: Duration::ZERO,
             },
@@ -274,7 +281,6 @@ impl Supervisor {
     /// Waits for one round of events; false when the driver is gone and nobody may go on without it.
     fn turn(&mut self) -> Result<bool, SupervisorError> {
         let wakes = self.wait()?;
-        let quiet = wakes.is_empty();
         let now = self.clock.now();
         if now.since(self.reaped) >= REAP_EVERY {
             self.reaped = now;
@@ -286,7 +292,8 @@ impl Supervisor {
                 Wake::Told => return Ok(false),
                 Wake::Driver => return self.goes_on_alone(),
                 Wake::Control if !self.control.fill() => return self.goes_on_alone(),
-                Wake::Control => self.heard = self.clock.now(),
+                Wake::Control => self.heard += 1,
+                Wake::Files => drop(self.tell_of_files()?),
                 Wake::Output(worker, stream) => drop(self.read(worker, stream)?),
                 Wake::Notice(worker) => self.notice(worker)?,
                 Wake::Exit(worker) => self.reap(worker)?,
@@ -295,7 +302,7 @@ impl Supervisor {
         if let Some(until) = self.alone_until {
             return Ok(!self.children.is_empty() && self.clock.now() < until);
         }
-        Ok(self.heartbeat(quiet)? || self.goes_on_alone()?)
+        Ok(self.heartbeat()? || self.goes_on_alone()?)
     }
 
     /// The driver is gone: whether a worker has asked for time to save what it has.
@@ -312,18 +319,15 @@ impl Supervisor {
     }
 
     /// Where the driver's process cannot be watched, both sides send signs of life.
-    fn heartbeat(&mut self, quiet: bool) -> Result<bool, SupervisorError> {
-        if self.driver.is_some() {
+    fn heartbeat(&mut self) -> Result<bool, SupervisorError> {
+        let now = self.clock.now();
+        let beat = Silence::beat(Duration::from_millis(self.configure.silent_after_ms));
+        if self.driver.is_some() || now.since(self.beat) < beat {
             return Ok(true);
         }
-        let now = self.clock.now();
-        let silent_after = Duration::from_millis(self.configure.silent_after_ms);
-        if now.since(self.spoke) > silent_after / 6 {
-            self.spoke = now;
-            self.control.report(&Report::Alive)?;
-        }
-        // Whoever was stopped himself finds the driver's words waiting: silence counts only where none do.
-        Ok(!quiet || now.since(self.heard) < silent_after)
+        self.beat = now;
+        self.control.report(&Report::Alive)?;
+        Ok(!self.silence.is_over(self.heard))
     }
 
     /// The process of a driver that lives.
@@ -344,6 +348,10 @@ impl Supervisor {
         if let Some(signals) = &self.signals {
             fds.push(PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN));
             wakes.push(Wake::Told);
+        }
+        if let Some(files) = &self.files {
+            fds.push(PollFd::from_borrowed_fd(files.descriptor(), PollFlags::IN));
+            wakes.push(Wake::Files);
         }
         if let Some(driver) = self.watched_driver() {
             fds.push(PollFd::new(driver, PollFlags::IN));
@@ -390,12 +398,11 @@ impl Supervisor {
             return Ok(false);
         };
         let rank = child.rank;
-        let (read, broken) = child.logs.read(stream);
-        if let Some((path, why)) = broken {
-            self.control.report(&Report::LogBroken { path, why })?;
-        }
-        match read {
+        match child.logs.read(stream) {
             Read::Bytes(bytes) => {
+                if let Some(files) = &self.files {
+                    files.write(rank, &bytes);
+                }
                 if self.configure.forward_output {
                     self.control.tell(LaunchEvent::Output { rank, stream, bytes })?;
                 }
@@ -424,6 +431,7 @@ impl Supervisor {
             }
         };
         self.drain(worker)?;
+        self.settle_files()?;
         // Each notice is one small write, which a pipe never splits.
         for word in bytes[..length].as_chunks::<8>().0 {
             let word = u64::from_le_bytes(*word);
@@ -439,6 +447,29 @@ impl Supervisor {
             })?;
         }
         Ok(())
+    }
+
+    /// What was read is in the log files, where their disk keeps up.
+    fn settle_files(&mut self) -> Result<(), SupervisorError> {
+        if let Some(files) = &self.files {
+            files.settle(LOG_WITHIN);
+        }
+        self.tell_of_files().map(drop)
+    }
+
+    /// Passes on what the log files have to tell; returns why they are broken, if they are from now on.
+    fn tell_of_files(&mut self) -> Result<Option<String>, SupervisorError> {
+        let mut broken = None;
+        for event in self.files.iter().flat_map(LogFiles::events).collect::<Vec<_>>() {
+            match event {
+                FileEvent::Note(note) => self.control.tell(LaunchEvent::Note { note })?,
+                FileEvent::Broken { path, why } => {
+                    broken = Some(why.clone());
+                    self.control.report(&Report::LogBroken { path, why })?;
+                }
+            }
+        }
+        Ok(broken)
     }
 
     /// What the pipes hold now; not what somebody else goes on writing into them.
@@ -458,6 +489,7 @@ impl Supervisor {
             return Ok(());
         };
         self.drain(worker)?;
+        self.settle_files()?;
         // Before it is waited for: until then nobody else can be given its number.
         tree::kill_group(pid.as_raw_nonzero().get() as u32);
         let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) else {
@@ -503,96 +535,24 @@ impl Supervisor {
             tree::kill_group(child.pid.as_raw_nonzero().get() as u32);
         }
         tree::kill_descendants(END_WITHIN);
+        self.close_files();
         if let Some(folder) = &self.configure.remove {
             // Whoever is left of driver and supervisor removes it; the other one finds it gone.
             jobdir::remove(folder);
         }
     }
-}
 
-/// A driver that blocks signals must not pass that on to the workers: they would be deaf to a polite end.
-fn unblock_signals() {
-    let mut set = std::mem::MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set, which is then valid for the second call.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
-    }
-}
-
-fn first_order(control: &mut Control, clock: &SystemClock) -> Result<Configure, SupervisorError> {
-    let end = clock.now() + CONFIGURE_WITHIN;
-    while clock.now() < end {
-        match control.next_order()? {
-            Some(Order::Configure(configure)) => return Ok(*configure),
-            Some(_) => {}
-            None => {
-                let second = Timespec {
-                    tv_sec: 1,
-                    tv_nsec: 0,
-                };
-                let mut fds = [PollFd::from_borrowed_fd(control.input(), PollFlags::IN)];
-                let _ = poll(&mut fds, Some(&second));
-                if !fds[0].revents().is_empty() && !control.fill() {
-                    break;
-                }
-            }
+    fn close_files(&mut self) {
+        let Some(files) = self.files.take() else { return };
+        let missing = files.close(CLOSE_LOGS_WITHIN);
+        let events = files.events().into_iter();
+        let notes = events.filter_map(|event| match event {
+            FileEvent::Note(note) => Some(note),
+            FileEvent::Broken { .. } => None,
+        });
+        for note in notes.chain(missing) {
+            // The driver may be gone.
+            let _ = self.control.tell(LaunchEvent::Note { note });
         }
     }
-    Err(SupervisorError::NoDriver)
-}
-
-fn watch_driver(configure: &Configure) -> Result<Option<OwnedFd>, SupervisorError> {
-    let Some(driver) = configure.driver else {
-        return Ok(None);
-    };
-    let parent = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get() as u32);
-    match Pid::from_raw(driver as i32) {
-        Some(pid) if parent == Some(driver) => {
-            let watched = child::watch(pid)?;
-            set_parent_process_death_signal(Some(Signal::TERM))
-                .map_err(SupervisorError::system("ask for a parent-death signal"))?;
-            Ok(Some(watched))
-        }
-        _ => {
-            // It was killed before this process could look at it, and nobody else knows of its folder.
-            if let Some(folder) = &configure.remove {
-                jobdir::remove(folder);
-            }
-            Err(SupervisorError::NoDriver)
-        }
-    }
-}
-
-/// What a worker that is started as a program needs to know, on a descriptor of its own, so that it stands
-/// neither in arguments nor in the environment. In memory, which unlike a pipe takes any length.
-fn secret(configure: &Configure, launch: &Launch) -> Result<Option<OwnedFd>, SupervisorError> {
-    if configure.join.is_empty() {
-        return Ok(None);
-    }
-    let failed = SupervisorError::system("make memory for a secret");
-    let memory = rustix::fs::memfd_create("grampus", rustix::fs::MemfdFlags::CLOEXEC).map_err(failed)?;
-    let numbers = [launch.worker.0, u64::from(launch.slot)].map(|number| number.to_string());
-    let settings =
-        [u64::from(configure.threads()), configure.silent_after_ms].map(|number| number.to_string());
-    let folder = configure.folder().unwrap_or_default();
-    let words = [&configure.join]
-        .into_iter()
-        .chain(&numbers)
-        .chain([&configure.host])
-        .chain(&settings)
-        .chain([&folder]);
-    let text = words
-        .chain(&configure.sys_path)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join("\0");
-    let mut file = fs::File::from(memory);
-    file.write_all(text.as_bytes())
-        .and_then(|()| file.rewind())
-        .map_err(|source| SupervisorError::System {
-            what: "write a secret",
-            source,
-        })?;
-    Ok(Some(file.into()))
 }

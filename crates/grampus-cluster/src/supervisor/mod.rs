@@ -1,7 +1,8 @@
 //! The supervisor: one process per host that owns every worker process there, and all that they start.
 //!
 //! It has one thread and no async runtime, so that it may fork: workers forked from it share the modules
-//! that it has imported. It is their parent, the parent of their orphans (child subreaper), the reader of
+//! that it has imported. A second thread, which begins when it is ready, only writes log files: it holds no lock that a forked
+//! worker needs. The supervisor is their parent, the parent of their orphans (child subreaper), the reader of
 //! their output, and the one who ends them. It takes [`Order`]s from the driver on its standard input and
 //! answers with [`Report`]s on its standard output.
 //!
@@ -18,15 +19,18 @@
 mod child;
 mod control;
 mod core;
+mod files;
 mod logs;
 mod message;
 mod resting;
 mod signals;
+mod start;
 mod tree;
 
 pub use child::{Entry, Stdio};
 pub use core::{Next, Supervisor};
 pub use message::{Configure, Launch, Order, Program, Report, Stream};
+pub(crate) use signals::expect_children;
 pub use tree::{kill_group, terminate_group};
 
 /// The variable in which a process is told what it is to be, if it can be several things, and by whom: `supervisor:4711`. It is meant

@@ -1,4 +1,4 @@
-//! What stands before the bytes of every message between hosts.
+//! What stands before the bytes of every message of a call between hosts.
 
 use crate::call::{Call, Kind as CallKind};
 use crate::numerics::{DType, Op};
@@ -12,13 +12,9 @@ pub(crate) enum Kind {
     Partial,
     /// The owner's sum of a slice.
     Sum,
-    /// A sign of life.
-    Beat,
-    /// Why the group ended.
-    Fault,
 }
 
-const KINDS: [Kind; 5] = [Kind::Slot, Kind::Partial, Kind::Sum, Kind::Beat, Kind::Fault];
+const KINDS: [Kind; 3] = [Kind::Slot, Kind::Partial, Kind::Sum];
 
 /// The call that a message belongs to, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

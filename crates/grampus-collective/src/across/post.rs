@@ -1,21 +1,22 @@
 //! The connections of one member with ranks of other hosts, driven by whoever drives the call.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use grampus_net::{NetError, Ready, Wire, wait_ready};
 
 use super::head::{Head, Kind};
-use crate::CollectiveError;
+use super::health::{PeerEnd, PeerHealth};
 use crate::call::Call;
 use crate::exchange::Place;
 use crate::shared::monotonic;
 
 /// How long after a connection ended its peer may still be telling why on another.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The streams with each peer. Sums never wait behind what has yet to be summed, and the news of an end behind
-/// nothing.
+/// The streams with each peer. Sums never wait behind what has yet to be summed, and signs of life and the news of an end
+/// behind nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Bulk,
@@ -34,8 +35,6 @@ pub(crate) enum Trouble {
     Gone { rank: usize, left: bool },
     /// It called something else.
     Differs { rank: usize, call: Call },
-    /// It says why the group ended.
-    Told(CollectiveError),
     /// It sent what makes no sense.
     Garbage { rank: usize },
     /// The wires cannot be waited for.
@@ -50,6 +49,16 @@ pub(crate) struct Expect {
     pub into: Vec<(Place, usize)>,
 }
 
+/// A peer without which the call does not get on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub rank: usize,
+    /// How long ago it gave a sign of life.
+    pub silence: Duration,
+    /// How long no byte of the call has moved between it and this member.
+    pub length: Duration,
+}
+
 enum Out {
     Owned(Vec<u8>),
     Lent(Place, usize),
@@ -57,10 +66,11 @@ enum Out {
 
 struct Lane {
     wire: Wire,
-    control: bool,
     out: VecDeque<(Out, usize)>,
     /// The wire has handed all that it took to the kernel.
     flushed: bool,
+    /// There may be something to read, or room to write: not to be asked again before the kernel says so.
+    ready: Ready,
     head: [u8; Head::BYTES],
     /// Bytes of the head that have come.
     begun: usize,
@@ -70,53 +80,46 @@ struct Lane {
     /// Bytes that have come of what was expected last, and whether it is all.
     got: usize,
     whole: bool,
-    /// What is told on the control stream.
-    told: Vec<u8>,
     /// When the other end was seen to be closed, and whether in good order.
     closed: Option<(Duration, bool)>,
 }
 
 struct Peer {
-    rank: usize,
-    lanes: [Lane; 3],
-    seen: Duration,
+    health: Arc<PeerHealth>,
+    lanes: [Lane; 2],
+    /// Since when the call waits for it; nothing where bytes have moved since the last look.
+    since: Option<Duration>,
 }
 
-/// All connections of a member; none where the group is on one host.
+/// The connections of a member that carry the bytes of calls; none where the group is on one host.
 pub(crate) struct Post {
     peers: Vec<Peer>,
 }
 
 impl Post {
-    /// `wires` are those of each rank, one per stream.
-    pub fn new(wires: Vec<(usize, [Wire; 3])>) -> Self {
-        let lane = |(stream, wire)| Lane {
+    /// `wires` are those of each peer for bulk and for sums.
+    pub fn new(wires: Vec<(Arc<PeerHealth>, [Wire; 2])>) -> Self {
+        let lane = |wire| Lane {
             wire,
-            control: stream == Stream::Control,
             out: VecDeque::new(),
             flushed: true,
+            ready: Ready::BOTH,
             head: [0; Head::BYTES],
             begun: 0,
             current: None,
             expect: None,
             got: 0,
             whole: true,
-            told: Vec::new(),
             closed: None,
         };
-        let peer = |(rank, wires): (usize, [Wire; 3])| Peer {
-            rank,
-            lanes: pair(wires).map(lane),
-            seen: monotonic(),
+        let peer = |(health, wires): (Arc<PeerHealth>, [Wire; 2])| Peer {
+            health,
+            lanes: wires.map(lane),
+            since: None,
         };
         Self {
             peers: wires.into_iter().map(peer).collect(),
         }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.peers.is_empty()
     }
 
     /// Announces a message; its bytes follow with [`Post::send`].
@@ -137,6 +140,7 @@ impl Post {
         let lane = self.lane(rank, stream);
         debug_assert!(lane.whole && lane.expect.is_none());
         lane.expect = Some(expect);
+        lane.ready.read = true;
         lane.got = 0;
         lane.whole = false;
     }
@@ -157,107 +161,78 @@ impl Post {
     pub fn pump(&mut self) -> Result<bool, Trouble> {
         let mut moved = false;
         for peer in &mut self.peers {
-            for lane in &mut peer.lanes {
-                let came = lane.take_in().map_err(|fault| fault.of(peer.rank))?;
-                if came {
-                    peer.seen = monotonic();
-                }
-                moved |= came | lane.give_out().map_err(|fault| fault.of(peer.rank))?;
-                if let Some((at, left)) = lane.closed
-                    && lane.is_busy()
-                    && monotonic().saturating_sub(at) > LAST_WORDS
-                {
-                    return Err(Trouble::Gone {
-                        rank: peer.rank,
-                        left,
-                    });
-                }
+            if peer.pump().map_err(|fault| fault.of(peer.health.rank))? {
+                peer.since = None;
+                moved = true;
             }
         }
         Ok(moved)
     }
 
     /// Waits until something can be moved, at most `limit`.
-    pub fn wait(&self, limit: Duration) -> Result<(), Trouble> {
-        let want = |lane: &Lane| Ready {
-            // A head that nobody asked for yet waits; to look for more would be to look all the time.
-            read: lane.closed.is_none() && (lane.current.is_none() || lane.expect.is_some()),
-            write: lane.closed.is_none() && !lane.out.is_empty(),
-        };
-        let wires: Vec<(&Wire, Ready)> = self
-            .peers
-            .iter()
-            .flat_map(|peer| peer.lanes.iter().map(|lane| (&lane.wire, want(lane))))
+    pub fn wait(&mut self, limit: Duration) -> Result<(), Trouble> {
+        let lanes = || self.peers.iter().flat_map(|peer| &peer.lanes);
+        let wanted: Vec<(&Wire, Ready)> = lanes()
+            .filter(|lane| lane.want().any())
+            .map(|lane| (&lane.wire, lane.want()))
             .collect();
-        wait_ready(&wires, limit).map_err(Trouble::System)?;
+        let found = wait_ready(&wanted, limit).map_err(Trouble::System)?;
+        let lanes = self.peers.iter_mut().flat_map(|peer| &mut peer.lanes);
+        for (lane, found) in lanes.filter(|lane| lane.want().any()).zip(found) {
+            // An end shows as something to read, whatever was asked.
+            lane.ready.read |= found.read;
+            lane.ready.write |= found.any();
+        }
         Ok(())
     }
 
-    /// The peer that something is still expected from, and how long ago it gave a sign of life: the one that has been
-    /// silent for longest.
-    pub fn awaited(&self) -> Option<(usize, Duration)> {
+    /// The peers without which the call does not get on.
+    pub fn awaited(&mut self) -> impl Iterator<Item = Waiting> {
         let now = monotonic();
-        let busy = |peer: &&Peer| peer.lanes.iter().any(Lane::is_busy);
-        let silence = |peer: &Peer| (peer.rank, now.saturating_sub(peer.seen));
-        self.peers
-            .iter()
-            .filter(busy)
-            .map(silence)
-            .max_by_key(|(_, length)| *length)
+        let busy = |peer: &&mut Peer| peer.lanes.iter().any(Lane::is_busy);
+        self.peers.iter_mut().filter(busy).map(move |peer| Waiting {
+            rank: peer.health.rank,
+            silence: peer.health.last_seen(),
+            length: now.saturating_sub(*peer.since.get_or_insert(now)),
+        })
     }
 
     /// How long ago a peer gave a sign of life.
     pub fn last_seen(&self, rank: usize) -> Duration {
-        let peer = self.peers.iter().find(|peer| peer.rank == rank);
-        peer.map_or(Duration::ZERO, |peer| monotonic().saturating_sub(peer.seen))
+        self.health(rank).map_or(Duration::ZERO, PeerHealth::last_seen)
     }
 
-    /// Takes all peers for just seen.
-    pub fn forgive(&mut self) {
-        let now = monotonic();
-        self.peers.iter_mut().for_each(|peer| peer.seen = now);
+    /// The rank that a peer said it waits for.
+    pub fn awaited_by(&self, rank: usize) -> Option<usize> {
+        self.health(rank)?.awaits()
     }
 
-    /// Shows all peers that this process lives, with the next [`Post::pump`].
-    pub fn beat(&mut self, call: &Call) {
-        for peer in &mut self.peers {
-            let control = &mut peer.lanes[Stream::Control as usize];
-            // Whoever does not read needs no more of it.
-            if control.out.is_empty() {
-                let head = Head {
-                    kind: Kind::Beat,
-                    call: *call,
-                    len: 0,
-                };
-                control.out.push_back((Out::Owned(head.encode().to_vec()), 0));
-            }
+    /// Forgets memory that was lent.
+    pub fn abandon(&mut self) {
+        for lane in self.peers.iter_mut().flat_map(|peer| &mut peer.lanes) {
+            lane.out.retain(|(out, _)| matches!(out, Out::Owned(_)));
+            lane.expect = None;
         }
     }
 
-    /// Forgets memory that was lent, and tells all peers why the group ended.
-    pub fn abandon(&mut self, call: &Call, cause: &CollectiveError) {
-        let text = postcard::to_stdvec(cause).unwrap_or_default();
-        let head = Head {
-            kind: Kind::Fault,
-            call: *call,
-            len: text.len() as u64,
-        };
-        for peer in &mut self.peers {
-            for lane in &mut peer.lanes {
-                lane.out.retain(|(out, _)| matches!(out, Out::Owned(_)));
-                lane.expect = None;
-            }
-            let control = &mut peer.lanes[Stream::Control as usize];
-            control
-                .out
-                .push_back((Out::Owned([&head.encode()[..], &text].concat()), 0));
-            // Where it does not fit into the socket, nobody listens; the end of the connection tells as much.
-            let _ = control.give_out();
+    /// Leaves all peers in good order.
+    pub fn close(&mut self) {
+        for lane in self.peers.drain(..).flat_map(|peer| peer.lanes) {
+            lane.wire.close();
         }
+    }
+
+    fn health(&self, rank: usize) -> Option<&PeerHealth> {
+        let peer = self.peers.iter().find(|peer| peer.health.rank == rank);
+        peer.map(|peer| &*peer.health)
     }
 
     fn lane(&mut self, rank: usize, stream: Stream) -> &mut Lane {
-        let at = self.peers.iter().position(|peer| peer.rank == rank).unwrap_or(0);
+        let at = self
+            .peers
+            .iter()
+            .position(|peer| peer.health.rank == rank)
+            .unwrap_or(0);
         &mut self.peers[at].lanes[stream as usize]
     }
 }
@@ -266,7 +241,7 @@ impl Post {
 enum Fault {
     Net(NetError),
     Differs(Call),
-    Told(CollectiveError),
+    Gone { left: bool },
     Garbage,
 }
 
@@ -274,8 +249,8 @@ impl Fault {
     fn of(self, rank: usize) -> Trouble {
         match self {
             Self::Net(_) => Trouble::Gone { rank, left: false },
+            Self::Gone { left } => Trouble::Gone { rank, left },
             Self::Differs(call) => Trouble::Differs { rank, call },
-            Self::Told(cause) => Trouble::Told(cause),
             Self::Garbage => Trouble::Garbage { rank },
         }
     }
@@ -287,16 +262,47 @@ impl From<NetError> for Fault {
     }
 }
 
+impl Peer {
+    fn pump(&mut self) -> Result<bool, Fault> {
+        let mut moved = false;
+        for lane in &mut self.lanes {
+            if lane.take_in()? {
+                self.health.see();
+                moved = true;
+            }
+            moved |= lane.give_out()?;
+            let Some((at, left)) = lane.closed.filter(|_| lane.is_busy()) else {
+                continue;
+            };
+            // What it tells is heard before its end shows.
+            let end = self.health.end();
+            if end.is_some() || monotonic().saturating_sub(at) > LAST_WORDS {
+                let left = left || end == Some(PeerEnd::Left);
+                return Err(Fault::Gone { left });
+            }
+        }
+        Ok(moved)
+    }
+}
+
 impl Lane {
     /// Something is still to come or to go.
     fn is_busy(&self) -> bool {
-        // A sign of life that does not get through to a peer that has left is no matter.
-        !self.control && (!self.whole || !self.out.is_empty() || !self.flushed)
+        !self.whole || !self.out.is_empty() || !self.flushed
+    }
+
+    /// What the kernel is to be asked for. What nobody expects stays there.
+    fn want(&self) -> Ready {
+        let is_open = self.closed.is_none();
+        Ready {
+            read: is_open && self.expect.is_some(),
+            write: is_open && (!self.out.is_empty() || !self.flushed),
+        }
     }
 
     fn take_in(&mut self) -> Result<bool, Fault> {
         let mut moved = false;
-        while self.closed.is_none() {
+        while self.closed.is_none() && self.ready.read {
             match self.take_some() {
                 Ok(true) => moved = true,
                 Ok(false) => break,
@@ -319,20 +325,18 @@ impl Lane {
 
     /// One read; false where nothing is there, or nobody asked for it.
     fn take_some(&mut self) -> Result<bool, Fault> {
+        let Some(expect) = &self.expect else {
+            return Ok(false);
+        };
         let Some((head, done)) = self.current else {
             let came = self.wire.receive(&mut self.head[self.begun..])?;
+            self.ready.read = came > 0;
             self.begun += came;
             if self.begun == Head::BYTES {
                 self.begun = 0;
-                self.begin(Head::decode(&self.head).ok_or(Fault::Garbage)?)?;
+                self.current = Some((Head::decode(&self.head).ok_or(Fault::Garbage)?, 0));
             }
             return Ok(came > 0);
-        };
-        if head.kind == Kind::Fault {
-            return self.take_cause(head, done);
-        }
-        let Some(expect) = &self.expect else {
-            return Ok(false);
         };
         if done == 0 && (expect.kind != head.kind || !expect.call.agrees(&head.call)) {
             return Err(Fault::Differs(head.call));
@@ -348,19 +352,11 @@ impl Lane {
         // SAFETY: whoever expects lends the memory until it has come or is abandoned.
         let into = unsafe { std::slice::from_raw_parts_mut(at, room) };
         let came = self.wire.receive(into)?;
+        self.ready.read = came > 0;
         self.got += came;
         self.current = Some((head, done + came));
         self.finish();
         Ok(came > 0)
-    }
-
-    fn begin(&mut self, head: Head) -> Result<(), Fault> {
-        match head.kind {
-            Kind::Beat => {}
-            Kind::Fault if head.len > 1 << 16 => return Err(Fault::Garbage),
-            _ => self.current = Some((head, 0)),
-        }
-        Ok(())
     }
 
     fn finish(&mut self) {
@@ -374,19 +370,9 @@ impl Lane {
         }
     }
 
-    fn take_cause(&mut self, head: Head, done: usize) -> Result<bool, Fault> {
-        self.told.resize(head.len as usize, 0);
-        let came = self.wire.receive(&mut self.told[done..])?;
-        self.current = Some((head, done + came));
-        if done + came == head.len as usize {
-            return Err(postcard::from_bytes(&self.told).map_or(Fault::Garbage, Fault::Told));
-        }
-        Ok(came > 0)
-    }
-
     fn give_out(&mut self) -> Result<bool, Fault> {
         let mut moved = false;
-        if self.closed.is_some() {
+        if self.closed.is_some() || !self.ready.write || self.out.is_empty() && self.flushed {
             return Ok(false);
         }
         while let Some((out, done)) = self.out.front_mut() {
@@ -396,7 +382,11 @@ impl Lane {
                 Out::Lent(from, len) => unsafe { std::slice::from_raw_parts(from.add(*done), *len - *done) },
             };
             let sent = match self.wire.send(bytes) {
-                Ok(0) => return Ok(moved),
+                Ok(0) => {
+                    self.ready.write = false;
+                    self.flushed = false;
+                    return Ok(moved);
+                }
                 Ok(sent) => sent,
                 Err(error) => return self.close(error.into()).map(|()| moved),
             };
@@ -408,6 +398,7 @@ impl Lane {
         }
         match self.wire.flush() {
             Ok(flushed) => {
+                self.ready.write = flushed;
                 let before = std::mem::replace(&mut self.flushed, flushed);
                 Ok(moved || before != flushed)
             }
@@ -419,19 +410,8 @@ impl Lane {
 impl Drop for Post {
     /// Peers are told that this member left in good order.
     fn drop(&mut self) {
-        for lane in self.peers.drain(..).flat_map(|peer| peer.lanes) {
-            lane.wire.close();
-        }
+        self.close();
     }
-}
-
-/// The wires with their streams.
-fn pair([bulk, sums, control]: [Wire; 3]) -> [(Stream, Wire); 3] {
-    [
-        (Stream::Bulk, bulk),
-        (Stream::Sums, sums),
-        (Stream::Control, control),
-    ]
 }
 
 /// Where byte `done` of a message goes, and how many fit there.

@@ -156,11 +156,7 @@ impl Reduce {
     fn room(&self, deck: &Deck<'_>) -> usize {
         let widest = self.shape.sizes.iter().map(|sizes| sizes.iter().sum::<usize>());
         let bytes = widest.max().unwrap_or(0) + self.dtype.size();
-        match deck.room() / bytes {
-            // Many columns in a small slot: rather a slow turn than none.
-            few @ 0..GRAIN => few,
-            room => room / GRAIN * GRAIN,
-        }
+        room(deck.room(), bytes)
     }
 
     /// Whether a slot takes at least one element of every column.
@@ -441,6 +437,16 @@ impl Exchange for Reduce {
 fn all_of(places: &[Option<Place>]) -> Option<Vec<*mut u8>> {
     let all: Option<Vec<*mut u8>> = places.iter().map(|place| place.map(|place| place.0)).collect();
     all.filter(|all| !all.is_empty())
+}
+
+/// Elements of a turn, where `bytes` of each are to fit into `limit`.
+pub(crate) fn room(limit: usize, bytes: usize) -> usize {
+    match limit / bytes {
+        // Many columns in a small slot: rather a slow turn than none. An even number, so that columns of floats in single
+        // precision lie at addresses that suit them behind such of half floats.
+        few @ 0..GRAIN => few & !1,
+        room => room / GRAIN * GRAIN,
+    }
 }
 
 /// The slice of `count` elements that a rank owns; slices begin at multiples of `grain`.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::reduce::{Column, Receivers, Shape, form, slice};
+use super::reduce::{Column, Receivers, Shape, form, room, slice};
 use super::{Deck, Exchange, Place, Posted, Step, copy};
 use crate::CollectiveError;
 use crate::across::{Expect, Head, MessageKind, Stream, Topology};
@@ -18,6 +18,26 @@ const BLOCK: usize = 64 << 10;
 /// Bytes of a turn where no slot limits it.
 const TURN: usize = 32 << 20;
 const GRAIN: usize = 64;
+
+/// Bytes at an address that suits elements of every type.
+#[derive(Default)]
+struct Aligned(Vec<u64>);
+
+impl Aligned {
+    fn zeroed(bytes: usize) -> Self {
+        Self(vec![0; bytes.div_ceil(size_of::<u64>())])
+    }
+
+    /// Makes it at least so large.
+    fn grow(&mut self, bytes: usize) {
+        let words = bytes.div_ceil(size_of::<u64>());
+        self.0.resize(words.max(self.0.len()), 0);
+    }
+
+    fn start(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+}
 
 /// What is to be summed.
 pub(crate) struct Sum {
@@ -41,7 +61,7 @@ struct Outgoing {
 struct Own {
     range: Range<usize>,
     /// Stand-in of each other host, sizes of its sums, and their bytes.
-    hosts: Vec<(usize, Vec<usize>, Vec<u8>)>,
+    hosts: Vec<(usize, Vec<usize>, Aligned)>,
     summed: usize,
 }
 
@@ -56,9 +76,9 @@ pub(crate) struct Spread {
     whole: Program,
     own: Own,
     /// Sums on their way to their owners, kept until they are sent.
-    sent: Vec<Vec<u8>>,
+    sent: Vec<Aligned>,
     /// Results where no slot and no target takes them.
-    result: Vec<u8>,
+    result: Aligned,
     done: usize,
     stage: Stage,
 }
@@ -102,7 +122,7 @@ impl Spread {
                 summed: 0,
             },
             sent: Vec::new(),
-            result: Vec::new(),
+            result: Aligned::default(),
             done: 0,
             stage: Stage::Begin,
             sum,
@@ -129,7 +149,7 @@ impl Spread {
         } else {
             deck.room()
         };
-        (limit / bytes / GRAIN).max(1) * GRAIN
+        room(limit, bytes)
     }
 
     fn chunk(&self, deck: &Deck<'_>) -> usize {
@@ -187,9 +207,8 @@ impl Spread {
         match self.sum.targets.first() {
             Some(target) if self.sum.receivers.include(deck.me) => target.add((self.done + from) * size),
             _ => {
-                let bytes = self.chunk(deck) * size;
-                self.result.resize(bytes.max(self.result.len()), 0);
-                self.result.as_mut_ptr().wrapping_add(from * size)
+                self.result.grow(self.chunk(deck) * size);
+                self.result.start().wrapping_add(from * size)
             }
         }
     }
@@ -199,11 +218,16 @@ impl Spread {
         let own = slice(chunk, deck.ranks, deck.me, GRAIN);
         let mut hosts = Vec::new();
         for (stand_in, sizes) in &self.incoming {
-            let mut bytes = vec![0; sizes.iter().sum::<usize>() * own.len()];
+            let len = sizes.iter().sum::<usize>() * own.len();
+            let mut bytes = Aligned::zeroed(len);
             deck.post.expect(
                 *stand_in,
                 Stream::Bulk,
-                expect(deck.call, MessageKind::Partial, &mut bytes),
+                Expect {
+                    kind: MessageKind::Partial,
+                    call: *deck.call,
+                    into: vec![(Place(bytes.start()), len)],
+                },
             );
             let head = head(deck.call, MessageKind::Sum, own.len() * size);
             deck.post.announce(*stand_in, Stream::Sums, &head);
@@ -248,7 +272,8 @@ impl Spread {
             let from = Place(self.column(deck, rank, column, range.start));
             return deck.post.send(owner, Stream::Bulk, from, width * range.len());
         }
-        let mut bytes = vec![0_u8; width * range.len()];
+        let len = width * range.len();
+        let mut bytes = Aligned::zeroed(len);
         let mut at = 0;
         for start in range.clone().step_by(BLOCK) {
             let count = BLOCK.min(range.end - start);
@@ -258,7 +283,7 @@ impl Spread {
                     .iter()
                     .map(|(rank, column)| self.column(deck, *rank, *column, start).cast_const())
                     .collect();
-                let to = bytes[at..].as_mut_ptr();
+                let to = bytes.start().wrapping_add(at);
                 // SAFETY: columns are posted before the meeting; the bytes are as long as all sums.
                 unsafe {
                     match &sum.program {
@@ -269,8 +294,7 @@ impl Spread {
                 at += count * sum.size;
             }
         }
-        deck.post
-            .send(owner, Stream::Bulk, Place(bytes.as_mut_ptr()), bytes.len());
+        deck.post.send(owner, Stream::Bulk, Place(bytes.start()), len);
         self.sent.push(bytes);
     }
 
@@ -280,7 +304,7 @@ impl Spread {
         while self.own.summed < len {
             let count = BLOCK.min(len - self.own.summed);
             let end = self.own.summed + count;
-            let here = |(stand_in, sizes, _): &(usize, Vec<usize>, Vec<u8>)| {
+            let here = |(stand_in, sizes, _): &(usize, Vec<usize>, Aligned)| {
                 deck.post.got(*stand_in, Stream::Bulk) >= end * sizes.iter().sum::<usize>()
             };
             if !self.own.hosts.iter().all(here) {
@@ -306,7 +330,7 @@ impl Spread {
         for (_, sizes, bytes) in &self.own.hosts {
             let mut at = self.own.summed * sizes.iter().sum::<usize>();
             for size in sizes {
-                inputs.push(bytes[at..].as_ptr());
+                inputs.push(bytes.0.as_ptr().cast::<u8>().wrapping_add(at));
                 at += size * count;
             }
         }
@@ -398,7 +422,10 @@ fn host_sums(sum: &Sum, topology: &Topology, host: usize) -> Vec<Input> {
         node,
         partial: node.lanes(total).len() > 1,
     };
-    subtrees(&lanes, total).into_iter().map(input).collect()
+    let mut sums: Vec<Input> = subtrees(&lanes, total).into_iter().map(input).collect();
+    // They travel one after the other, the wider ones first: so all lie at addresses that suit their elements.
+    sums.sort_by_key(|sum| !sum.partial);
+    sums
 }
 
 fn outgoing(sum: &Sum, locals: &[usize], input: &Input) -> Result<Outgoing, CollectiveError> {
@@ -437,13 +464,5 @@ fn head(call: &crate::call::Call, kind: MessageKind, len: usize) -> Head {
         kind,
         call: *call,
         len: len as u64,
-    }
-}
-
-fn expect(call: &crate::call::Call, kind: MessageKind, bytes: &mut [u8]) -> Expect {
-    Expect {
-        kind,
-        call: *call,
-        into: vec![(Place(bytes.as_mut_ptr()), bytes.len())],
     }
 }

@@ -1,23 +1,30 @@
 //! Takes in the connections of ranks of other hosts, whichever group they are for.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use grampus_core::{JobId, JobKey};
-use grampus_net::{Limits, Listener, NetError, Security, Wire};
+use grampus_net::{Limits, Listener, NetError, Wire};
 use tokio::sync::oneshot;
+use tokio::time::MissedTickBehavior;
 
 use crate::CollectiveError;
 
-/// Where it listens, as whom, and how.
+/// How often wires that no group has asked for yet are looked at.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How soon to accept again where this process has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where it listens, and as whom.
 pub(super) struct Door {
+    pub address: IpAddr,
     pub port: u16,
     pub name: String,
     pub job: JobId,
     pub key: JobKey,
-    pub security: Security,
 }
 
 /// A thread that answers; who came waits until its group asks for it.
@@ -28,32 +35,48 @@ pub(super) struct Acceptor {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What became of a rank that came.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Here(Wire),
+    /// It went before its group asked for it.
+    Gone,
+}
+
 #[derive(Debug, Default)]
 struct Come {
-    wires: Mutex<HashMap<String, Wire>>,
+    arrivals: Mutex<HashMap<String, Arrival>>,
     news: Condvar,
 }
 
 impl Come {
-    fn wires(&self) -> MutexGuard<'_, HashMap<String, Wire>> {
-        self.wires.lock().unwrap_or_else(PoisonError::into_inner)
+    fn arrivals(&self) -> MutexGuard<'_, HashMap<String, Arrival>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back the descriptors of those that have gone.
+    fn sweep(&self) {
+        for arrival in self.arrivals().values_mut() {
+            if matches!(arrival, Arrival::Here(wire) if wire.is_ended()) {
+                *arrival = Arrival::Gone;
+            }
+        }
     }
 }
 
 impl Acceptor {
-    pub fn start(door: Door) -> Result<Self, CollectiveError> {
+    pub fn start(door: &Door) -> Result<Self, CollectiveError> {
         let runtime = super::lobby::runtime()?;
-        let listener = runtime.block_on(listen(&door))?;
+        let listener = runtime.block_on(listen(door))?;
         let come = Arc::new(Come::default());
         let (stop, stopped) = oneshot::channel();
         let theirs = Arc::clone(&come);
-        let security = door.security;
         let thread = std::thread::Builder::new()
             .name("grampus-lobby".into())
             .spawn(move || {
                 runtime.block_on(async {
                     tokio::select! {
-                        () = answer(&listener, security, &theirs) => {}
+                        () = answer(&listener, &theirs) => {}
                         _ = stopped => {}
                     }
                 });
@@ -67,13 +90,20 @@ impl Acceptor {
     }
 
     /// The wire of this name, once it has come; `None` after `limit`.
-    pub fn take(&self, name: &str, limit: Duration) -> Option<Wire> {
-        let (mut wires, _) = self
+    pub fn take(&self, name: &str, limit: Duration) -> Option<Arrival> {
+        let (mut arrivals, _) = self
             .come
             .news
-            .wait_timeout_while(self.come.wires(), limit, |wires| !wires.contains_key(name))
+            .wait_timeout_while(self.come.arrivals(), limit, |arrivals| {
+                !arrivals.contains_key(name)
+            })
             .unwrap_or_else(PoisonError::into_inner);
-        wires.remove(name)
+        arrivals.remove(name)
+    }
+
+    /// Gives back the descriptors of all whose names end so: nobody will ask for them.
+    pub fn forget(&self, ending: &str) {
+        self.come.arrivals().retain(|name, _| !name.ends_with(ending));
     }
 }
 
@@ -87,33 +117,34 @@ impl Drop for Acceptor {
 }
 
 async fn listen(door: &Door) -> Result<Listener, NetError> {
-    let limits = Limits::default();
-    let any = |address: &'static str| {
-        let address = format!("{address}:{}", door.port);
+    let at = |address: IpAddr| {
+        let address = SocketAddr::new(address, door.port).to_string();
         let (job, key) = (door.job, door.key.clone());
-        async move { Listener::tcp(&address, job, key, &limits).await }
+        async move { Listener::tcp(&address, job, key, &Limits::default()).await }
     };
-    // Hosts without version 6 of the protocol have no such address.
-    let listener = match any("[::]").await {
-        Ok(listener) => listener,
-        Err(_) => any("0.0.0.0").await?,
-    };
-    listener.named(&door.name)
+    at(door.address).await?.named(&door.name)
 }
 
-async fn answer(listener: &Listener, security: Security, come: &Arc<Come>) {
+/// Never ends by itself: whatever goes wrong, another group may form later.
+async fn answer(listener: &Listener, come: &Arc<Come>) {
     let mut shaking = tokio::task::JoinSet::new();
+    let mut sweep = tokio::time::interval(SWEEP);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(incoming) => drop(shaking.spawn(incoming.any_wire())),
+                // Out of descriptors: groups that end give some back.
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            },
             // Strangers and broken connections are not the group's concern: whoever belongs here comes again.
-            Ok(incoming) = listener.accept() => { shaking.spawn(incoming.wire(security)); }
             Some(shaken) = shaking.join_next() => {
                 if let Ok(Ok(wire)) = shaken {
-                    come.wires().insert(wire.peer().name.clone(), wire);
+                    come.arrivals().insert(wire.peer().name.clone(), Arrival::Here(wire));
                     come.news.notify_all();
                 }
             }
-            else => return,
+            _ = sweep.tick(), if !come.arrivals().is_empty() => come.sweep(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 
 use grampus_net::random_key;
 use serde::{Deserialize, Serialize};
@@ -24,14 +25,17 @@ pub struct Card {
 
 impl Card {
     /// A new one for this process.
-    pub(crate) fn new(host: &str, place: u64, port: u16) -> Result<Self, CollectiveError> {
+    pub(crate) fn new(host: &str, place: u64, address: IpAddr, port: u16) -> Result<Self, CollectiveError> {
         let mut door = random_key()?.to_hex();
         door.truncate(32);
         Ok(Self {
             host: host.to_owned(),
             place,
             door,
-            address: "127.0.0.1".into(),
+            address: match address.is_unspecified() {
+                true => "127.0.0.1".into(),
+                false => address.to_string(),
+            },
             port,
         })
     }

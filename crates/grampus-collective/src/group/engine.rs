@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use super::pace::Patience;
-use super::runner::{Runner, Running};
+use super::runner::{Runner, Running, closed};
 use super::ticket::Ticket;
 use crate::CollectiveError;
 use crate::request::Work;
@@ -66,8 +66,9 @@ impl Engine {
         mut running: Running<Work>,
         gives_up: &dyn Fn() -> bool,
     ) -> Result<(), CollectiveError> {
-        if self.pending.load(Ordering::Acquire) == 0
-            && let Some(mut seat) = self.try_seat()
+        // In this order: while this thread has the seat, no other can drive a call half way.
+        if let Some(mut seat) = self.try_seat()
+            && self.pending.load(Ordering::Acquire) == 0
         {
             let driven = seat.runner.drive(&mut running, Patience::Until(gives_up));
             drop(seat);
@@ -129,9 +130,6 @@ impl Engine {
     pub fn serve(&self, segment: &Segment, beat: Duration) {
         while !self.closing.load(Ordering::Acquire) {
             segment.beat();
-            if let Some(mut seat) = self.try_seat() {
-                seat.runner.tick();
-            }
             let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
             let (mut bell, _) = self
                 .rung
@@ -157,13 +155,9 @@ impl Engine {
         // What is left will never be driven.
         let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
         while self.next(&mut seat) {
-            self.settle(
-                &mut seat,
-                Err(CollectiveError::Ended {
-                    why: "it was closed".into(),
-                }),
-            );
+            self.settle(&mut seat, Err(closed()));
         }
+        seat.runner.leave();
     }
 
     /// Ends the group's own thread; calls on their way are given up.

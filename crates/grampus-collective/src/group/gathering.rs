@@ -7,12 +7,10 @@ use grampus_core::{Address, JobId, JobKey, JoinString};
 use grampus_net::{Frame, Limits, Link, Listener, connect_to};
 use serde::{Deserialize, Serialize};
 
-use super::lobby::{Hope, lost};
+use super::lobby::{GRACE, Hope, Retry, form, lost};
 use super::roster::Roster;
-use crate::shared::{Layout, Segment};
+use crate::shared::{Layout, Segment, monotonic};
 use crate::{CollectiveError, Settings};
-
-const RETRY: Duration = Duration::from_millis(3);
 
 #[derive(Serialize, Deserialize)]
 enum Message {
@@ -27,6 +25,10 @@ enum Message {
     },
     Mapped,
     Go,
+    /// Why the group will not form.
+    GivenUp {
+        why: String,
+    },
 }
 
 /// One group about to form on this host.
@@ -37,6 +39,8 @@ pub(super) struct Gathering<'a> {
     pub door: String,
     pub roster: &'a Roster,
     pub settings: &'a Settings,
+    /// When those who have not come are given up.
+    pub end: Duration,
     pub hope: &'a Hope<'a>,
 }
 
@@ -50,22 +54,28 @@ impl Gathering<'_> {
             memory: u64::MAX,
             ..Limits::default()
         };
+        let left = self.end.saturating_sub(monotonic());
         if locals[0] == self.roster.me {
             let mut come = BTreeMap::new();
             let leading = self.lead(&limits, &mut come);
             let led = tokio::select! {
-                led = tokio::time::timeout(self.settings.forming, leading) => led,
+                led = tokio::time::timeout(left, leading) => led,
                 lost = lost(self.hope) => Ok(Err(lost)),
             };
-            return led.unwrap_or_else(|_| Err(self.late(&come)));
+            let led = led.unwrap_or_else(|_| Err(self.late(&come)));
+            if let Err(error) = &led {
+                give_up(&mut come, error).await;
+            }
+            return led;
         }
+        // The first member names those who are missing.
         let followed = tokio::select! {
-            followed = tokio::time::timeout(self.settings.forming, self.follow(&limits)) => followed,
+            followed = tokio::time::timeout(left.saturating_add(GRACE), self.follow(&limits)) => followed,
             lost = lost(self.hope) => Ok(Err(lost)),
         };
         followed.unwrap_or_else(|_| {
-            Err(super::lobby::form(format!(
-                "{} did not open the group within {:?}, or waited for others in vain: look for its own error",
+            Err(form(format!(
+                "{} did not open the group within {:?}: look for its own error",
                 self.roster.name(locals[0]),
                 self.settings.forming
             )))
@@ -127,20 +137,19 @@ impl Gathering<'_> {
             .send(Frame::message(&Message::Hello { rank })?)
             .await?;
         let frame = link.receiver.recv().await?;
-        let frame = frame.ok_or_else(|| super::lobby::form("the group was given up".into()))?;
-        let (
-            Message::Memory {
-                members,
-                ranks,
-                slot,
-                flat,
-            },
-            Some(memory),
-        ) = (frame.read()?, frame.memory)
-        else {
-            return Err(super::lobby::form(
-                "the group's first member sent no memory".into(),
-            ));
+        let frame = frame.ok_or_else(|| form("the group was given up".into()))?;
+        let (members, ranks, slot, flat, memory) = match (frame.read()?, frame.memory) {
+            (
+                Message::Memory {
+                    members,
+                    ranks,
+                    slot,
+                    flat,
+                },
+                Some(memory),
+            ) => (members, ranks, slot, flat, memory),
+            (Message::GivenUp { why }, _) => return Err(form(why)),
+            _ => return Err(form("the group's first member sent no memory".into())),
         };
         self.agree((members as usize, ranks as usize), flat as usize)?;
         let layout = Layout::new(members as usize, ranks as usize, slot as usize);
@@ -156,7 +165,7 @@ impl Gathering<'_> {
         let locals = self.roster.topology.locals();
         let leader = self.roster.name(locals[0]);
         if (members, ranks) != (locals.len(), self.roster.size()) {
-            return Err(super::lobby::form(format!(
+            return Err(form(format!(
                 "{leader} forms a group of {ranks} with {members} on this host, this rank one of {} with {}: give all \
                  the same cards",
                 self.roster.size(),
@@ -165,7 +174,7 @@ impl Gathering<'_> {
         }
         // Which way a sum takes depends on it: members that differ would read what nobody wrote.
         if flat != self.settings.flat {
-            return Err(super::lobby::form(format!(
+            return Err(form(format!(
                 "{leader} sums up to {flat} bytes flat, this rank up to {}: give all the same settings",
                 self.settings.flat
             )));
@@ -179,10 +188,11 @@ impl Gathering<'_> {
             key: self.key.clone(),
             address: Address::Abstract(self.door.clone()),
         };
+        let mut retry = Retry::default();
         loop {
             match connect_to(&name(leader), &join, &name(self.roster.me), limits).await {
                 // Not open yet, or too busy to answer.
-                Err(error) if error.is_transient() => tokio::time::sleep(RETRY).await,
+                Err(error) if error.is_transient() => retry.pause().await,
                 link => return Ok(link?),
             }
         }
@@ -197,7 +207,7 @@ impl Gathering<'_> {
             .filter(|rank| **rank != self.roster.me && !come.contains_key(rank))
             .map(|rank| self.roster.name(*rank))
             .collect();
-        super::lobby::form(format!(
+        form(format!(
             "{} did not come within {:?}: look for their own errors",
             missing.join(", "),
             self.settings.forming
@@ -205,10 +215,28 @@ impl Gathering<'_> {
     }
 }
 
+/// Tells those who came why the group will not form.
+async fn give_up(come: &mut BTreeMap<usize, Link>, error: &CollectiveError) {
+    let why = match error {
+        CollectiveError::Form { why } => why.clone(),
+        other => other.to_string(),
+    };
+    for (_, mut link) in std::mem::take(come) {
+        // Who does not hear it hears the end of the link.
+        if let Ok(frame) = Frame::message(&Message::GivenUp { why: why.clone() }) {
+            let _ = link.sender.send(frame).await;
+        }
+        link.sender.close().await;
+    }
+}
+
 async fn hear(link: &mut Link) -> Result<Message, CollectiveError> {
     match link.receiver.recv().await? {
-        Some(frame) => Ok(frame.read()?),
-        None => Err(super::lobby::form(format!(
+        Some(frame) => match frame.read()? {
+            Message::GivenUp { why } => Err(form(why)),
+            message => Ok(message),
+        },
+        None => Err(form(format!(
             "{} left while the group was forming",
             link.peer.name
         ))),

@@ -6,23 +6,27 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use grampus_core::{Address, JobId, JobKey, JoinString};
-use grampus_net::{Limits, Reservation, Security, Wire, connect_wire};
+use grampus_core::{JobId, JobKey};
+use grampus_net::Reservation;
 
 use super::acceptor::{Acceptor, Door};
+use super::dialling::Dialling;
 use super::gathering::Gathering;
 use super::mail::{Mail, Office};
 use super::roster::Roster;
 use super::{Card, Group, card};
-use crate::across::{Post, Stream, Topology};
+use crate::across::Topology;
 use crate::shared::monotonic;
 use crate::{CollectiveError, Settings};
 
-const RETRY: Duration = Duration::from_millis(3);
 /// How often a group that is forming asks whether there is hope.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// How much later those give up who only see that others do not answer: who knows whom they wait for speaks first.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Bytes of a slot where turns wait for other hosts: longer turns, fewer waits.
 const FAR_SLOT: usize = 2 << 20;
+/// Bytes of all such slots together.
+const FAR_SLOTS: usize = 256 << 20;
 
 /// Where groups are formed. A process opens one, gives its [`Card`] to the others, and takes theirs.
 ///
@@ -35,10 +39,12 @@ struct Inner {
     job: JobId,
     key: JobKey,
     card: Card,
+    /// Where other hosts reach this process.
+    address: IpAddr,
     /// Keeps the port free until other hosts are to be met.
     _port: Reservation,
-    /// Once other hosts are met, and what protects the bytes of those that come.
-    acceptor: Mutex<Option<(Security, Arc<Acceptor>)>>,
+    /// Once other hosts are met.
+    acceptor: Mutex<Option<Arc<Acceptor>>>,
 }
 
 /// Which group: its name, and how often it was formed before.
@@ -51,19 +57,36 @@ pub struct GroupId {
 }
 
 impl Lobby {
-    /// A lobby for the members of a job. `host` is the name of this host, for people.
-    pub fn open(job: JobId, key: JobKey, host: &str) -> Result<Self, CollectiveError> {
-        Self::open_at(job, key, host, card::place())
+    /// A lobby for the members of a job. `host` is the name of this host, for people; other hosts reach this process at
+    /// `address`, or, where that is the unspecified one, at every address of this host.
+    pub fn open(job: JobId, key: JobKey, host: &str, address: IpAddr) -> Result<Self, CollectiveError> {
+        Self::open_at(job, key, host, address, card::place())
     }
 
     /// `place` is what the host is told by.
-    pub(crate) fn open_at(job: JobId, key: JobKey, host: &str, place: u64) -> Result<Self, CollectiveError> {
-        let any = |address: IpAddr| Reservation::take(address);
-        let port = any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
+    pub(crate) fn open_at(
+        job: JobId,
+        key: JobKey,
+        host: &str,
+        address: IpAddr,
+        place: u64,
+    ) -> Result<Self, CollectiveError> {
+        // All addresses are those of both versions of the protocol, where the host has both.
+        let any: Option<IpAddr> = address.is_unspecified().then_some(Ipv6Addr::UNSPECIFIED.into());
+        let both = any.and_then(|any| Some((any, Reservation::take(any).ok()?)));
+        let (address, port) = match both {
+            Some(both) => both,
+            None if address.is_unspecified() => {
+                let any = Ipv4Addr::UNSPECIFIED.into();
+                (any, Reservation::take(any)?)
+            }
+            None => (address, Reservation::take(address)?),
+        };
         Ok(Self(Arc::new(Inner {
             job,
             key,
-            card: Card::new(host, place, port.port())?,
+            card: Card::new(host, place, address, port.port())?,
+            address,
             _port: port,
             acceptor: Mutex::default(),
         })))
@@ -118,21 +141,32 @@ impl Lobby {
             hosts: cards.iter().map(|card| card.host.clone()).collect(),
             topology: Topology::new(&places, me),
         };
-        let mut settings = *settings;
-        if !roster.topology.is_one_host() {
-            settings.slot = settings.slot.max(FAR_SLOT);
-        }
+        let settings = fit(*settings, &roster);
+        let end = monotonic().saturating_add(settings.forming);
         let gathering = Gathering {
             job: self.0.job,
             key: &self.0.key,
             door: cards[roster.topology.locals()[0]].door(hash(id)),
             roster: &roster,
             settings: &settings,
+            end,
             hope,
         };
         let runtime = runtime()?;
-        let segment = runtime.block_on(gathering.segment())?;
-        let post = Post::new(self.wires(&gathering, cards, hash(id), &runtime)?);
+        let segment = runtime.block_on(gathering.segment());
+        let connected = segment.and_then(|segment| {
+            let dialling = Dialling {
+                lobby: self,
+                roster: &roster,
+                cards,
+                group: hash(id),
+                settings: &settings,
+                end: end.saturating_add(GRACE),
+                hope,
+            };
+            Ok((segment, dialling.connections(&runtime)?))
+        });
+        let (segment, connections) = connected.inspect_err(|_| self.forget(hash(id)))?;
         let (segment, roster) = (Arc::new(segment), Arc::new(roster.clone()));
         let mail = Mail::new(Office {
             lobby: self.clone(),
@@ -144,114 +178,50 @@ impl Lobby {
             closed: AtomicBool::new(false),
             channels: Mutex::default(),
         });
-        Group::start(id.clone(), segment, roster, mail, post, settings)
+        Group::start(id.clone(), segment, roster, mail, connections, settings)
     }
 
-    /// The connections with ranks of other hosts: the higher rank dials.
-    fn wires(
-        &self,
-        gathering: &Gathering<'_>,
-        cards: &[Card],
-        group: u64,
-        runtime: &tokio::runtime::Runtime,
-    ) -> Result<Vec<(usize, [Wire; 3])>, CollectiveError> {
-        let Gathering {
-            roster,
-            settings,
-            hope,
-            ..
-        } = *gathering;
-        if roster.topology.is_one_host() {
-            return Ok(Vec::new());
-        }
-        let acceptor = self.acceptor(settings.security)?;
-        let end = monotonic() + settings.forming;
-        let (lower, higher): (Vec<usize>, Vec<usize>) = roster
-            .topology
-            .peers()
-            .into_iter()
-            .partition(|peer| *peer < roster.me);
-        let mut all = Vec::new();
-        for peer in lower.into_iter().chain(higher) {
-            let wire = |stream: Stream| {
-                let left = end.saturating_sub(monotonic());
-                if peer < roster.me {
-                    let name = wire_name(roster.me, stream, group);
-                    let dialling = self.dial(&cards[peer], &name, settings.security);
-                    let dialled = runtime.block_on(async {
-                        tokio::select! {
-                            dialled = tokio::time::timeout(left, dialling) => dialled,
-                            lost = lost(hope) => Ok(Err(lost)),
-                        }
-                    });
-                    dialled.unwrap_or_else(|_| Err(late(roster, peer, settings)))
-                } else {
-                    let name = wire_name(peer, stream, group);
-                    loop {
-                        hope()?;
-                        let left = end.saturating_sub(monotonic());
-                        if let Some(wire) = acceptor.take(&name, left.min(LOOK)) {
-                            break Ok(wire);
-                        }
-                        if left.is_zero() {
-                            break Err(late(roster, peer, settings));
-                        }
-                    }
-                }
-            };
-            let [bulk, sums, control] = Stream::ALL;
-            all.push((peer, [wire(bulk)?, wire(sums)?, wire(control)?]));
-        }
-        Ok(all)
-    }
-
-    async fn dial(&self, card: &Card, name: &str, security: Security) -> Result<Wire, CollectiveError> {
-        let join = JoinString {
-            job: self.0.job,
-            key: self.0.key.clone(),
-            address: Address::Tcp {
-                host: card.address.clone(),
-                port: card.port,
-            },
-        };
-        loop {
-            match connect_wire(&card.lobby(), &join, name, security, &Limits::default()).await {
-                // Not open yet, or too busy to answer.
-                Err(error) if error.is_transient() => tokio::time::sleep(RETRY).await,
-                wire => return Ok(wire?),
-            }
+    /// Gives back what has come for a group that does not form.
+    fn forget(&self, group: u64) {
+        let acceptor = self.0.acceptor.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(acceptor) = &*acceptor {
+            acceptor.forget(&wire_ending(group));
         }
     }
 
-    fn acceptor(&self, security: Security) -> Result<Arc<Acceptor>, CollectiveError> {
+    /// Where other hosts' connections come in; it listens from the first time on.
+    pub(super) fn acceptor(&self) -> Result<Arc<Acceptor>, CollectiveError> {
         let mut acceptor = self.0.acceptor.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((listens, acceptor)) = &*acceptor {
-            if *listens != security {
-                return Err(CollectiveError::Argument(format!(
-                    "a group with {security} between hosts was asked for, and this process has formed one with \
-                     {listens}: use one of them for all groups"
-                )));
-            }
+        if let Some(acceptor) = &*acceptor {
             return Ok(Arc::clone(acceptor));
         }
-        let started = Arc::new(Acceptor::start(Door {
+        let started = Arc::new(Acceptor::start(&Door {
+            address: self.0.address,
             port: self.0.card.port,
             name: self.0.card.lobby(),
             job: self.0.job,
             key: self.0.key.clone(),
-            security,
         })?);
-        *acceptor = Some((security, Arc::clone(&started)));
+        *acceptor = Some(Arc::clone(&started));
         Ok(started)
+    }
+
+    /// What proves that two processes belong to one job.
+    pub(super) fn secret(&self) -> (JobId, JobKey) {
+        (self.0.job, self.0.key.clone())
     }
 }
 
-fn late(roster: &Roster, peer: usize, settings: &Settings) -> CollectiveError {
-    form(format!(
-        "there was no connection with {} within {:?}: look for its own error, or for a firewall between",
-        roster.name(peer),
-        settings.forming
-    ))
+/// How soon to try again: soon at first, and less often for whoever is late.
+#[derive(Default)]
+pub(super) struct Retry(u32);
+
+impl Retry {
+    pub async fn pause(&mut self) {
+        let millis = 3_u64 << (self.0 / 16).min(5);
+        self.0 = self.0.saturating_add(1);
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
 }
 
 /// Says why a group that is forming never will.
@@ -278,12 +248,22 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CollectiveError> {
         .map_err(|error| CollectiveError::System(format!("cannot start a runtime: {error}")))
 }
 
-fn wire_name(dialler: usize, stream: Stream, group: u64) -> String {
-    format!("r{dialler}-s{}-{group:016x}", stream as usize)
+/// What the names of all wires of a group end with.
+pub(super) fn wire_ending(group: u64) -> String {
+    format!("-{group:016x}")
 }
 
 fn hash(id: &GroupId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
     hasher.finish()
+}
+
+/// Slots that hold more where hosts exchange them.
+fn fit(mut settings: Settings, roster: &Roster) -> Settings {
+    if !roster.topology.is_one_host() {
+        let shared = FAR_SLOTS / (2 * roster.size());
+        settings.slot = settings.slot.max(FAR_SLOT.min(shared));
+    }
+    settings
 }

@@ -101,11 +101,12 @@ impl Mail {
     /// Leaves all groups of two; what waits for one to form is given up.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
-        let open = std::mem::take(&mut *self.0.channels());
-        let (forming, open): (Vec<_>, Vec<_>) = open
-            .into_iter()
-            .partition(|(_, channel)| matches!(channel, Channel::Forming(_)));
-        self.0.channels().extend(forming);
+        let mut channels = self.0.channels();
+        let open: Vec<_> = channels
+            .extract_if(|_, channel| !matches!(channel, Channel::Forming(_)))
+            .collect();
+        // Leaving a group takes its time, and whoever forms one needs the channels to say how that ended.
+        drop(channels);
         drop(open);
     }
 

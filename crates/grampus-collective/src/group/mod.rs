@@ -4,6 +4,7 @@ mod acceptor;
 mod buffer;
 mod calls;
 mod card;
+mod dialling;
 mod engine;
 mod gathering;
 mod handle;
@@ -32,7 +33,7 @@ pub use losses::Losses;
 pub use mail::{Letter, Way};
 pub use notice::Notice;
 
-use crate::across::Post;
+use crate::across::{ControlWire, Heartbeat, Post};
 use crate::exchange::Shape;
 use crate::numerics::{DType, Op};
 use crate::request::{Request, Terms, Work};
@@ -40,10 +41,11 @@ use crate::shared::Segment;
 use crate::{CollectiveError, Element, Settings};
 use engine::Engine;
 use mail::Mail;
+use pace::NAP;
 use roster::Roster;
 use runner::{Runner, Running, Waits};
 
-/// A sign of life is given this many times within the time that a member may be silent.
+/// A sign of life is given this many times within the time that a member may be silent, or late.
 const BEATS: u32 = 10;
 
 /// A group of processes that call collectives together: all the same calls in the same order.
@@ -54,6 +56,14 @@ const BEATS: u32 = 10;
 pub struct Group {
     inner: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
+    /// Where the group is on several hosts.
+    heartbeat: Option<Heartbeat>,
+}
+
+/// The connections of a member with ranks of other hosts.
+pub(crate) struct Connections {
+    pub post: Post,
+    pub control: Vec<ControlWire>,
 }
 
 pub(crate) struct Inner {
@@ -71,10 +81,17 @@ impl Group {
         segment: Arc<Segment>,
         roster: Arc<Roster>,
         mail: Mail,
-        post: Post,
+        connections: Connections,
         settings: Settings,
     ) -> Result<Self, CollectiveError> {
-        let runner = Runner::new(Arc::clone(&segment), Arc::clone(&roster), post, settings);
+        let Connections { post, control } = connections;
+        let beat = (settings.silence.min(settings.deadline) / BEATS).max(NAP);
+        let heartbeat = match control.is_empty() {
+            true => None,
+            false => Some(Heartbeat::start(control, Arc::clone(&segment), beat)?),
+        };
+        let bell = heartbeat.as_ref().map(Heartbeat::bell);
+        let runner = Runner::new(Arc::clone(&segment), Arc::clone(&roster), post, bell, settings);
         let inner = Arc::new(Inner {
             id,
             engine: Engine::new(runner),
@@ -84,7 +101,6 @@ impl Group {
             shapes: Mutex::default(),
         });
         let served = Arc::clone(&inner);
-        let beat = settings.silence / BEATS;
         let thread = std::thread::Builder::new()
             .name("grampus-group".into())
             .spawn(move || served.engine.serve(&served.segment, beat))
@@ -92,6 +108,7 @@ impl Group {
         Ok(Self {
             inner,
             thread: Some(thread),
+            heartbeat,
         })
     }
 
@@ -218,7 +235,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         if self.inner.segment.is_inherited() {
             // The parent is still in the group, and its thread is not here.
-            std::mem::forget(self.thread.take());
+            std::mem::forget((self.thread.take(), self.heartbeat.take()));
             return;
         }
         let block = self.inner.segment.block(self.inner.segment.me());
@@ -229,5 +246,7 @@ impl Drop for Group {
             // It cannot panic with anything that is not printed already.
             let _ = thread.join();
         }
+        // Last of all: peers hear why the group ended, or that this member left it.
+        drop(self.heartbeat.take());
     }
 }

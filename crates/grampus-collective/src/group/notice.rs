@@ -33,7 +33,7 @@ impl Notice {
         let rank = roster.labels.iter().position(|known| *known == label);
         if let Some(rank) = rank.filter(|rank| *rank != roster.me && !group.segment.is_inherited()) {
             // Where another cause came first, that one stays.
-            group.segment.fault().set(&CollectiveError::PeerLost {
+            group.segment.end(&CollectiveError::PeerLost {
                 rank: label,
                 host: roster.hosts[rank].clone(),
                 last_seen: Duration::ZERO,

@@ -64,6 +64,8 @@ pub(crate) struct Pace {
     cursor: usize,
     /// When the present wait became long.
     since: Option<Duration>,
+    /// The others know for whom this member waits.
+    is_known: bool,
 }
 
 impl Pace {
@@ -79,7 +81,24 @@ impl Pace {
             phase: 0,
             cursor: 0,
             since: None,
+            is_known: false,
         }
+    }
+
+    /// Lets others know for whom this member waits, so that they do not take it for the one that is late.
+    pub fn waits_for(&mut self, rank: Option<usize>) {
+        if rank.is_some() || self.is_known {
+            let block = self.segment.block(self.segment.me());
+            let awaits = rank.map_or(0, |rank| rank as u32 + 1);
+            block.awaits.store(awaits, Ordering::Relaxed);
+            self.is_known = rank.is_some();
+        }
+    }
+
+    /// Who is late where a rank is waited for: the rank itself, or the one that it said it waits for.
+    pub fn culprit(&self, rank: usize, told: Option<usize>) -> usize {
+        let is_other = |told: &usize| *told < self.roster.size() && *told != self.roster.me;
+        told.filter(is_other).unwrap_or(rank)
     }
 
     /// The last meeting.
@@ -155,13 +174,14 @@ impl Pace {
         sleep_until(&line.word, &block.sleepers, self.phase, NAP);
         self.segment.beat();
         if self.there(self.cursor) {
+            self.waits_for(None);
             return Ok(());
         }
         self.check()?;
         if let Some((member, how)) = self.loss(since) {
-            let lost = self.lost(member, how, call);
-            return Err(self.end(lost));
+            return Err(self.end(self.lost(member, how, call)));
         }
+        self.waits_for(Some(self.awaited(self.cursor)));
         if patience.gives_up() {
             let rank = self.roster.labels[self.roster.me];
             let during = call.to_string();
@@ -229,12 +249,24 @@ impl Pace {
         Ok(())
     }
 
+    /// Whom this member waits for where another of this host has not come.
+    fn awaited(&self, member: usize) -> usize {
+        let told = self.segment.block(member).awaits.load(Ordering::Relaxed) as usize;
+        self.culprit(self.roster.topology.locals()[member], told.checked_sub(1))
+    }
+
     fn lost(&self, member: usize, how: Loss, call: &Call) -> CollectiveError {
-        let rank = self.roster.topology.locals()[member];
+        let topology = &self.roster.topology;
+        let rank = match how {
+            Loss::Late => self.awaited(member),
+            _ => topology.locals()[member],
+        };
+        // Of a member of another host its neighbour says that it lives.
+        let seen = topology.locals().contains(&rank).then(|| topology.seat(rank));
         CollectiveError::PeerLost {
             rank: self.roster.labels[rank],
             host: self.roster.hosts[rank].clone(),
-            last_seen: self.segment.last_seen(member),
+            last_seen: seen.map_or(Duration::ZERO, |seat| self.segment.last_seen(seat)),
             how,
             during: call.to_string(),
         }
@@ -242,17 +274,11 @@ impl Pace {
 
     /// Ends the group for all members of this host; the cause that they all get.
     pub fn end(&self, cause: CollectiveError) -> CollectiveError {
-        let cause = if self.segment.fault().set(&cause) {
+        if self.segment.end(&cause) {
             cause
         } else {
             self.check().err().unwrap_or(cause)
-        };
-        for member in 0..self.locals {
-            for line in &self.segment.block(member).lines {
-                line.word.wake();
-            }
         }
-        cause
     }
 
     fn compare(&self) -> Result<(), CollectiveError> {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use grampus_net::Bell;
+
 use super::mirror;
 use super::pace::{NAP, Pace, Patience};
 use super::roster::Roster;
-use crate::across::{Post, Trouble};
+use crate::across::{Post, Trouble, Waiting};
 use crate::call::{Call, Said};
 use crate::exchange::{Deck, Exchange, Posted, Step};
-use crate::request::Request;
 use crate::shared::{Segment, monotonic};
 use crate::{CollectiveError, Loss, Settings};
 
@@ -52,16 +53,20 @@ pub(crate) struct Runner {
     turn: usize,
     calls: u64,
     ended: Option<CollectiveError>,
-    /// The group ended while nothing was called: the next call gets the cause itself.
-    untold: bool,
-    /// When peers on other hosts were last shown that this process lives.
-    beaten: Duration,
-    /// When the present wait for other hosts began.
-    since: Option<Duration>,
+    /// When the health of those that are waited for was last looked at.
+    looked: Duration,
+    /// Rung when the group has ended; nothing where nobody listens.
+    bell: Option<Arc<Bell>>,
 }
 
 impl Runner {
-    pub fn new(segment: Arc<Segment>, roster: Arc<Roster>, post: Post, settings: Settings) -> Self {
+    pub fn new(
+        segment: Arc<Segment>,
+        roster: Arc<Roster>,
+        post: Post,
+        bell: Option<Arc<Bell>>,
+        settings: Settings,
+    ) -> Self {
         Self {
             pace: Pace::new(Arc::clone(&segment), Arc::clone(&roster), settings),
             segment,
@@ -72,9 +77,8 @@ impl Runner {
             turn: 0,
             calls: 0,
             ended: None,
-            untold: false,
-            beaten: Duration::ZERO,
-            since: None,
+            looked: Duration::ZERO,
+            bell,
         }
     }
 
@@ -85,9 +89,6 @@ impl Runner {
         patience: Patience<'_>,
     ) -> Result<bool, CollectiveError> {
         if let Some(why) = &self.ended {
-            if std::mem::take(&mut self.untold) {
-                return Err(why.clone());
-            }
             return Err(CollectiveError::Ended { why: why.to_string() });
         }
         running.call.number = self.calls;
@@ -96,7 +97,7 @@ impl Runner {
             Ok(true) => self.calls += 1,
             Ok(false) => {}
             Err(error) => {
-                self.end(&running.call, error.clone());
+                self.end(error.clone());
                 self.detach(running);
             }
         }
@@ -111,24 +112,18 @@ impl Runner {
         }
     }
 
-    /// Shows other hosts that this process lives, while nothing is called.
-    pub fn tick(&mut self) {
-        if self.post.is_empty() || self.ended.is_some() {
-            return;
-        }
-        let idle = Request::Barrier.call(self.roster.me);
-        self.post.beat(&idle);
-        if let Err(trouble) = self.post.pump() {
-            let error = self.explain(trouble, &idle);
-            let error = self.pace.end(error);
-            self.end(&idle, error);
-            self.untold = true;
-        }
+    /// Leaves the group: nothing will be called any more.
+    pub fn leave(&mut self) {
+        self.ended.get_or_insert_with(closed);
+        self.post.close();
     }
 
-    fn end(&mut self, call: &Call, error: CollectiveError) {
+    fn end(&mut self, error: CollectiveError) {
         // Before the caller frees its memory.
-        self.post.abandon(call, &error);
+        self.post.abandon();
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
         self.ended = Some(error);
     }
 
@@ -141,6 +136,7 @@ impl Runner {
             if !self.is_there(running, patience)? {
                 return Ok(false);
             }
+            self.pace.waits_for(None);
             if running.waits == Waits::Slots {
                 self.arrive(running);
                 continue;
@@ -156,7 +152,6 @@ impl Runner {
                 Ok(step) => step,
                 Err(error) => return Err(self.pace.end(error)),
             };
-            self.since = None;
             // A group that has ended must not look as if this member waited for the others. A call that is through
             // stays so: it may be through for them, too.
             if step != Step::Done {
@@ -226,6 +221,9 @@ impl Runner {
             }
             if glances < GLANCES {
                 glances += 1;
+                self.post
+                    .wait(Duration::ZERO)
+                    .map_err(|trouble| self.trouble(trouble, call))?;
                 std::thread::yield_now();
             } else if patience.is_over() {
                 return Ok(false);
@@ -236,40 +234,50 @@ impl Runner {
     }
 
     fn wait(&mut self, call: &Call, patience: Patience<'_>) -> Result<(), CollectiveError> {
-        let before = monotonic();
-        let since = *self.since.get_or_insert(before);
         self.post
             .wait(NAP)
             .map_err(|trouble| self.trouble(trouble, call))?;
         let now = monotonic();
-        if now.saturating_sub(before) > self.settings.silence / 2 {
-            // This process was stopped, and perhaps the others with it: their silence starts anew.
-            self.post.forgive();
-        }
-        if now.saturating_sub(self.beaten) < NAP {
+        if now.saturating_sub(self.looked) < NAP {
             return Ok(());
         }
         // Not on every wake-up: these looks cost more than the bytes of a short message.
-        self.beaten = now;
+        self.looked = now;
         self.segment.beat();
-        self.post.beat(call);
         self.pace.check()?;
         self.pace.check_members(call)?;
-        if let Some((rank, silence)) = self.post.awaited() {
-            let how = if silence > self.settings.silence {
-                Some(Loss::Silent)
-            } else {
-                (now.saturating_sub(since) > self.settings.deadline).then_some(Loss::Late)
-            };
-            if let Some(how) = how {
-                return Err(self.pace.end(self.lost(rank, how, call)));
-            }
-        }
+        self.check_peers(now, call)?;
         if patience.gives_up() {
             let rank = self.roster.labels[self.roster.me];
             let during = call.to_string();
             return Err(self.pace.end(CollectiveError::GaveUp { rank, during }));
         }
+        Ok(())
+    }
+
+    /// That those on other hosts without whom the call does not get on live, and are not late.
+    fn check_peers(&mut self, now: Duration, call: &Call) -> Result<(), CollectiveError> {
+        let resumed = now.saturating_sub(self.segment.resumed());
+        let Settings {
+            silence, deadline, ..
+        } = self.settings;
+        // Where this process stood still itself, what came meanwhile is read first.
+        let is_silent = |peer: &Waiting| peer.silence > silence && resumed > silence / 4;
+        let awaited: Vec<Waiting> = self.post.awaited().collect();
+        let silent = awaited.iter().filter(|peer| is_silent(peer));
+        if let Some(peer) = silent.max_by_key(|peer| peer.silence) {
+            return Err(self.pace.end(self.lost(peer.rank, Loss::Silent, call)));
+        }
+        let Some(slowest) = awaited.iter().max_by_key(|peer| peer.length) else {
+            return Ok(());
+        };
+        // A peer that waits itself is not the one to look at.
+        let told = self.post.awaited_by(slowest.rank);
+        let rank = self.pace.culprit(slowest.rank, told);
+        if slowest.length.min(resumed) > deadline {
+            return Err(self.pace.end(self.lost(rank, Loss::Late, call)));
+        }
+        self.pace.waits_for(Some(rank));
         Ok(())
     }
 
@@ -304,12 +312,18 @@ impl Runner {
                 let [first, second] = both;
                 CollectiveError::Mismatch { first, second }
             }
-            Trouble::Told(cause) => cause,
             Trouble::Garbage { rank } => CollectiveError::Disagree(format!(
                 "rank {} sent what makes no sense: run the same version of grampus everywhere",
                 self.roster.labels[rank]
             )),
             Trouble::System(error) => error.into(),
         }
+    }
+}
+
+/// Why calls fail after the group was left.
+pub(super) fn closed() -> CollectiveError {
+    CollectiveError::Ended {
+        why: "it was closed".into(),
     }
 }

@@ -72,4 +72,6 @@ pub(crate) struct Block {
     pub process: AtomicU64,
     /// Time of the last sign of life, in nanoseconds of the host's monotonic clock.
     pub beat: AtomicU64,
+    /// The rank that the member waits for, counted from 1; 0 while it waits for none, or not for long yet.
+    pub awaits: AtomicU32,
 }

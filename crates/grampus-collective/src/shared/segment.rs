@@ -11,6 +11,7 @@ use rustix::time::ClockId;
 use super::fault::Fault;
 use super::fork::Owner;
 use super::line::{Block, Line};
+use super::word::Word;
 use super::{Arena, Layout, presence};
 use crate::CollectiveError;
 
@@ -116,6 +117,17 @@ impl Segment {
     /// The first cause.
     pub fn fault(&self) -> &Fault {
         &self.front().fault
+    }
+
+    /// Ends the group for all members of this host, and wakes those who wait. False where another cause came first.
+    pub fn end(&self, cause: &CollectiveError) -> bool {
+        let is_first = self.fault().set(cause);
+        for member in 0..self.layout.members() {
+            for line in &self.block(member).lines {
+                line.word.wake();
+            }
+        }
+        is_first
     }
 
     /// A slot of a rank.

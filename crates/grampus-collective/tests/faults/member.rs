@@ -25,7 +25,13 @@ pub fn told() -> Option<String> {
 pub fn run() {
     // Nobody is left behind when the test itself is killed.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
-    let lobby = Lobby::open(JobId(9), JobKey::from_bytes([9; 32]), "here").unwrap();
+    let lobby = Lobby::open(
+        JobId(9),
+        JobKey::from_bytes([9; 32]),
+        "here",
+        std::net::Ipv4Addr::LOCALHOST.into(),
+    )
+    .unwrap();
     let card = lobby.card().to_bytes();
     say(&format!(
         "card {}",

@@ -39,7 +39,15 @@ pub fn small() -> Settings {
 }
 
 pub fn lobbies(size: usize) -> (Vec<Lobby>, Vec<Card>) {
-    let open = |_| Lobby::open(JobId(7), JobKey::from_bytes([7; 32]), "here").unwrap();
+    let open = |_| {
+        Lobby::open(
+            JobId(7),
+            JobKey::from_bytes([7; 32]),
+            "here",
+            std::net::Ipv4Addr::LOCALHOST.into(),
+        )
+        .unwrap()
+    };
     let lobbies: Vec<Lobby> = (0..size).map(open).collect();
     let cards = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
     (lobbies, cards)

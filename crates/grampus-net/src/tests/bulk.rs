@@ -10,7 +10,8 @@ use grampus_core::{Address, Clock, JobKey, JoinString, Random, SystemClock, Time
 
 use super::{Over, SHORT, Server, key, run};
 use crate::{
-    ErrorKind, Limits, NetError, Ready, Security, TransportKind, Wire, connect, connect_wire, wait_ready,
+    Bell, ErrorKind, Limits, NetError, Ready, Security, TransportKind, Wire, connect, connect_wire,
+    wait_ready,
 };
 
 const BOTH: [Security; 2] = [Security::Tls, Security::Plain];
@@ -488,6 +489,74 @@ fn a_stream_that_is_cut_is_not_taken_for_its_end() {
             "{end}"
         );
     }
+}
+
+/// However long: `SHORT.io` is what the kernel was told once.
+#[test]
+fn a_wire_whose_peer_lives_and_does_not_read_stays() {
+    for security in BOTH {
+        let (mut a, mut b) = wires(security);
+        let sent = pattern(1 << 20, 0);
+        let mut taken = 0;
+        while let count @ 1.. = a.send(&sent).unwrap() {
+            taken += count;
+        }
+        // The answers of the peer's kernel are to come meanwhile: its window is closed.
+        let nothing = wait_ready(&[(&a, Ready::WRITE)], 10 * SHORT.io).unwrap();
+        assert_eq!(nothing, [Ready::default()], "{security}");
+        let (mut some, mut received) = (vec![0; 1 << 20], 0);
+        while received < taken {
+            a.flush().unwrap();
+            received += b.receive(&mut some).unwrap();
+        }
+        assert_eq!(received, taken);
+    }
+}
+
+#[test]
+fn a_bell_ends_a_wait_once() {
+    let bell = Bell::new().unwrap();
+    let (a, b) = wires(Security::Plain);
+    let wanted = [(&a, Ready::READ), (&b, Ready::READ)];
+    thread::scope(|scope| {
+        scope.spawn(|| bell.ring());
+        let clock = SystemClock::start();
+        assert_eq!(bell.wait_ready(&wanted, WAIT).unwrap(), [Ready::default(); 2]);
+        assert!(clock.now().since(Time::ZERO) < WAIT);
+    });
+    let clock = SystemClock::start();
+    bell.wait_ready(&wanted, SHORT.io).unwrap();
+    assert!(clock.now().since(Time::ZERO) >= SHORT.io, "it was rung once");
+}
+
+#[test]
+fn an_end_shows_behind_bytes_that_were_not_read() {
+    for security in BOTH {
+        let (mut a, b) = wires(security);
+        assert!(!b.is_ended());
+        exchange(&mut a, b"unread", &mut []).unwrap();
+        assert!(!b.is_ended());
+        a.close();
+        let end = SystemClock::start();
+        while !b.is_ended() {
+            assert!(end.now().since(Time::ZERO) < WAIT, "{security}");
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_listener_of_any_security_takes_what_the_dialer_wants() {
+    run(async {
+        let server = Server::start(Over::Tcp, &SHORT).await;
+        for security in BOTH {
+            let answer = async { server.listener.accept().await?.any_wire().await };
+            let dial = connect_wire("coordinator", &server.join, "w", security, &SHORT);
+            let (dialer, listener) = tokio::join!(dial, answer);
+            assert_eq!(dialer.unwrap().security(), security);
+            assert_eq!(listener.unwrap().security(), security);
+        }
+    });
 }
 
 #[test]

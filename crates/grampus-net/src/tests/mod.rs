@@ -3,6 +3,7 @@
 mod bulk;
 mod cancel;
 mod codec;
+mod crowds;
 mod deadlines;
 mod hostile;
 mod places;

@@ -190,6 +190,7 @@ fn wire(
         "cannot take a connection out of the runtime",
         "connect again",
     ))?;
+    tcp::untime(&stream).map_err(NetError::io("cannot set up a connection", "connect again"))?;
     let label = format!("{name} ({}:{address})", TransportKind::Tcp).into();
     Ok(Wire {
         stream,

@@ -4,6 +4,9 @@
 //! receives at once, without a runtime between it and the socket. So a wire is made like a link, by the same
 //! handshakes, and then leaves the runtime: no call on it waits, [`wait_ready`] waits for several at once.
 //!
+//! How long a peer may be silent or not read is for heartbeats to decide, so a wire has no deadline in the kernel either:
+//! `TCP_USER_TIMEOUT` would end one whose peer lives and has not read for ten seconds.
+//!
 //! Sizes of socket buffers are left to the kernel: its own choice was faster than every fixed one that was tried.
 
 mod inbox;
@@ -19,14 +22,14 @@ use std::sync::Arc;
 
 pub use make::connect_wire;
 pub(crate) use make::{answer, only_tcp};
-pub use ready::{Ready, wait_ready};
+pub use ready::{Bell, Ready, wait_ready};
 use ring::error::Unspecified;
 
 use self::inbox::{End, Inbox};
 use self::outbox::Outbox;
 use self::record::{Broken, Kind};
 use crate::stream::{closed, link_error};
-use crate::{Limits, NetError, Peer};
+use crate::{Limits, NetError, Peer, tcp};
 
 /// Most bytes that one call moves: so few that they are still in the processor's cache when they are sealed and handed
 /// on, and that a caller comes back to the other direction soon.
@@ -128,6 +131,12 @@ impl Wire {
             let _ = guard.outbox.push(&self.stream);
         }
         let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        tcp::limit_last_words(&self.stream, &self.limits);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Waiting for several wires at once.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Wire;
 use crate::NetError;
@@ -47,6 +47,38 @@ impl Ready {
 /// [`Wire::flush`]) is watched for writing even if it is not wanted for it: the peer may be waiting for just these. A
 /// broken wire is ready to read.
 pub fn wait_ready(wires: &[(&Wire, Ready)], timeout: Duration) -> Result<Vec<Ready>, NetError> {
+    wait(wires, None, timeout)
+}
+
+/// Lets one thread end the wait of another.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// A new one.
+    pub fn new() -> Result<Self, NetError> {
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        made.map(Self).map_err(|errno| {
+            let hint = "raise the limit of open files (`ulimit -n`)";
+            NetError::io("cannot make an event descriptor", hint)(errno.into())
+        })
+    }
+
+    /// Ends the present wait, or the next one.
+    pub fn ring(&self) {
+        // It fails where it has been rung more often than it can count, and ends the wait all the same.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Like [`wait_ready`]; ends as well when the bell was rung.
+    pub fn wait_ready(&self, wires: &[(&Wire, Ready)], timeout: Duration) -> Result<Vec<Ready>, NetError> {
+        let ready = wait(wires, Some(self), timeout);
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        ready
+    }
+}
+
+fn wait(wires: &[(&Wire, Ready)], bell: Option<&Bell>, timeout: Duration) -> Result<Vec<Ready>, NetError> {
     let mut fds: Vec<PollFd<'_>> = wires
         .iter()
         .map(|(wire, want)| {
@@ -56,6 +88,7 @@ pub fn wait_ready(wires: &[(&Wire, Ready)], timeout: Duration) -> Result<Vec<Rea
             flags.set(PollFlags::OUT, write);
             PollFd::from_borrowed_fd(wire.stream.as_fd(), flags)
         })
+        .chain(bell.map(|bell| PollFd::new(&bell.0, PollFlags::IN)))
         .collect();
     let here = |(wire, want): &(&Wire, Ready)| want.read && wire.has_arrived();
     let timeout = if wires.iter().any(here) {
@@ -86,6 +119,14 @@ pub fn wait_ready(wires: &[(&Wire, Ready)], timeout: Duration) -> Result<Vec<Rea
 }
 
 impl Wire {
+    /// Whether the peer has ended it, also where bytes that came before are still unread.
+    pub fn is_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let asked = poll(&mut fds, Some(&Timespec::default()));
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        asked.is_ok() && fds[0].revents().intersects(ended)
+    }
+
     /// Whether taken bytes wait to leave.
     fn has_waiting(&self) -> bool {
         self.guard.as_ref().is_some_and(|guard| !guard.outbox.is_empty())

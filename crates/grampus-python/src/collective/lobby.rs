@@ -1,5 +1,6 @@
 //! Forming groups.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use grampus_cluster::node::{MeetingError, RankPlace};
@@ -24,12 +25,16 @@ pub(crate) struct Lobby {
 
 #[pymethods]
 impl Lobby {
-    /// A lobby for all who know `key` (32 bytes). `host` is the name of this host, for people.
+    /// A lobby for all who know `key` (32 bytes). `host` is the name of this host, for people; other hosts reach this
+    /// process at `address`, or at every address of this host where that is none.
     #[new]
-    fn open(py: Python<'_>, key: [u8; 32], host: &str) -> PyResult<Self> {
+    #[pyo3(signature = (key, host, address=None))]
+    fn open(py: Python<'_>, key: [u8; 32], host: &str, address: Option<IpAddr>) -> PyResult<Self> {
         let key = JobKey::from_bytes(key);
         let (job, key) = grampus_net::derive_job(&key, "collective").map_err(crate::error::Error::from)?;
-        let lobby = grampus_collective::Lobby::open(job, key, host).map_err(|error| raise(py, &error))?;
+        let address = address.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        let lobby =
+            grampus_collective::Lobby::open(job, key, host, address).map_err(|error| raise(py, &error))?;
         Ok(Self::around(lobby))
     }
 
@@ -39,8 +44,8 @@ impl Lobby {
     }
 
     /// Forms a group as `rank` with all whose addresses and cards are given, in order of rank.
-    /// `labels` are what errors call the ranks.
-    #[pyo3(signature = (name, generation, rank, cards, labels, deadline, forming))]
+    /// `labels` are what errors call the ranks. Members that do not come, now or to a call, are waited for until the
+    /// deadline, in seconds.
     #[expect(clippy::too_many_arguments, reason = "all that makes a group")]
     fn form(
         &self,
@@ -51,13 +56,11 @@ impl Lobby {
         cards: Vec<(String, Vec<u8>)>,
         labels: Vec<u32>,
         deadline: f64,
-        forming: f64,
     ) -> PyResult<Group> {
-        let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.001)).unwrap_or(Duration::MAX);
         let security = security()?;
         let settings = Settings {
             deadline: seconds(deadline),
-            forming: seconds(forming),
+            forming: seconds(deadline),
             security,
             ..Settings::default()
         };
@@ -84,25 +87,32 @@ impl Lobby {
 /// A lobby in which this process forms groups, its rank, and the address and card of each rank.
 type MetRanks = (Lobby, usize, Vec<(String, Vec<u8>)>);
 
-/// Meets the other ranks of `grampus run`; returns nothing in a process that was started otherwise, or alone.
+/// Meets the other ranks of `grampus run`, and waits so many seconds for them; returns nothing in a process that was
+/// started otherwise, or alone.
 #[pyfunction]
-pub(crate) fn meet_ranks(py: Python<'_>) -> PyResult<Option<MetRanks>> {
+pub(crate) fn meet_ranks(py: Python<'_>, within: f64) -> PyResult<Option<MetRanks>> {
     let failed = |error: MeetingError| super::CollectiveError::new_err(error.to_string());
     let place = RankPlace::told().map_err(failed)?;
     let Some(place) = place.filter(|place| place.addresses.len() > 1) else {
         return Ok(None);
     };
     let (job, key) = grampus_net::derive_job(&place.key, "ranks").map_err(crate::error::Error::from)?;
-    let lobby = grampus_collective::Lobby::open(job, key.clone(), &grampus_cluster::host::name());
+    let host = grampus_cluster::host::name();
+    let lobby = grampus_collective::Lobby::open(job, key.clone(), &host, place.address());
     let lobby = Lobby::around(lobby.map_err(|error| raise(py, &error))?);
-    let cards = py
-        .detach(|| place.meet(job, key, lobby.bytes()))
-        .map_err(failed)?;
+    let cards = interruptible(py, Wait::Group, |gives_up| {
+        let met = place.meet((job, key), lobby.bytes(), seconds(within), gives_up);
+        met.map_err(|error| CollectiveError::System(error.to_string()))
+    })?;
     Ok(Some((
         lobby,
         place.rank,
         place.addresses.into_iter().zip(cards).collect(),
     )))
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.max(0.001)).unwrap_or(Duration::MAX)
 }
 
 /// What protects bytes between hosts: TLS, unless the environment says that the network can be trusted.
@@ -119,7 +129,8 @@ fn security() -> PyResult<Security> {
 impl Lobby {
     /// A lobby for the workers of a job.
     pub fn of(join: &JoinString, host: &str) -> Result<Self, grampus_collective::CollectiveError> {
-        let lobby = grampus_collective::Lobby::open(join.job, join.key.clone(), host)?;
+        let address = grampus_net::local_address_for(&join.address)?;
+        let lobby = grampus_collective::Lobby::open(join.job, join.key.clone(), host, address)?;
         Ok(Self::around(lobby))
     }
 

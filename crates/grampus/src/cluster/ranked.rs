@@ -77,8 +77,10 @@ impl Ranked {
         }
         let (job, key) = derive_job(&self.place.key, "ranks").map_err(Error::cluster)?;
         let host = grampus_cluster::host::name();
-        let lobby = Lobby::open(job, key.clone(), &host).map_err(Error::cluster)?;
-        let cards = self.place.meet(job, key, lobby.card().to_bytes());
+        let lobby = Lobby::open(job, key.clone(), &host, self.place.address()).map_err(Error::cluster)?;
+        let settings = Settings::default();
+        let card = lobby.card().to_bytes();
+        let cards = self.place.meet((job, key), card, settings.forming, &|| false);
         let cards = cards.map_err(Error::cluster)?;
         let cards = cards.iter().zip(&self.place.addresses);
         let cards: std::result::Result<Vec<Card>, _> = cards
@@ -88,7 +90,7 @@ impl Ranked {
             name: "ranks".to_owned(),
             generation: 1,
         };
-        let formed = cards.and_then(|cards| lobby.form(&id, self.place.rank, &cards, &Settings::default()));
+        let formed = cards.and_then(|cards| lobby.form(&id, self.place.rank, &cards, &settings));
         let formed = Arc::new(formed.map_err(Error::cluster)?);
         *group = Some(Arc::clone(&formed));
         Ok(formed)

@@ -12,6 +12,7 @@ use grampus_cluster::Payload;
 use grampus_cluster::agent::{self, Agent, Assignment, Introduction, Way, Work};
 use grampus_collective::{Card, CollectiveError, GroupId, Lobby, Losses, Settings};
 use grampus_core::{Failure, JoinString, Outcome, TaskId, WorkerId};
+use grampus_net::local_address_for;
 use grampus_train::native::{Event, Kept, RunError};
 use grampus_train::whereabouts::Whereabouts;
 
@@ -64,7 +65,8 @@ fn joined() -> Result<Worker, String> {
         true => grampus_cluster::host::name(),
         false => host.to_owned(),
     };
-    let lobby = Lobby::open(join.job, join.key.clone(), &host).map_err(|error| error.to_string())?;
+    let address = local_address_for(&join.address).map_err(|error| error.to_string())?;
+    let lobby = Lobby::open(join.job, join.key.clone(), &host, address).map_err(|error| error.to_string())?;
     let (cancelled, losses) = (Arc::new(AtomicBool::new(false)), Losses::default());
     let (on_cancel, on_lost) = (Arc::clone(&cancelled), losses.clone());
     let introduction = Introduction {

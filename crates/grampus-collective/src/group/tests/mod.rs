@@ -1,14 +1,21 @@
 //! Groups over several hosts: members are threads, hosts are told apart by a number, bytes go over real sockets.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use grampus_core::{JobId, JobKey};
 use half::bf16;
 
+mod forming;
+mod lanes;
+mod slow;
+mod threads;
+
 use super::{Card, Group, GroupId, Lobby};
 use crate::numerics::Op;
 use crate::{CollectiveError, Settings};
 
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PLACES: [&[u64]; 6] = [
     &[1, 2],
     &[1, 1, 2, 2],
@@ -27,29 +34,49 @@ fn settings() -> Settings {
     }
 }
 
+fn open_lobby(place: u64) -> Lobby {
+    let key = JobKey::from_bytes([3; 32]);
+    Lobby::open_at(JobId(5), key, &format!("host-{place}"), LOCALHOST, place).unwrap()
+}
+
+fn id(generation: u64) -> GroupId {
+    GroupId {
+        name: "group".into(),
+        generation,
+    }
+}
+
 /// Runs `work` on every member of a group whose ranks are at `places`; what they return, in order of rank.
 fn on_hosts<T: Send>(places: &[u64], settings: Settings, work: impl Fn(Group) -> T + Sync) -> Vec<T> {
-    let open = |place: &u64| {
-        let key = JobKey::from_bytes([3; 32]);
-        Lobby::open_at(JobId(5), key, &format!("host-{place}"), *place).unwrap()
-    };
-    let lobbies: Vec<Lobby> = places.iter().map(open).collect();
+    let lobbies: Vec<Lobby> = places.iter().map(|place| open_lobby(*place)).collect();
+    formed_by(&lobbies, 1, settings, |formed| work(formed.unwrap()))
+}
+
+/// Runs `work` on what each lobby makes of forming a group of all.
+fn formed_by<T: Send>(
+    lobbies: &[Lobby],
+    generation: u64,
+    settings: Settings,
+    work: impl Fn(Result<Group, CollectiveError>) -> T + Sync,
+) -> Vec<T> {
     let cards: Vec<Card> = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
-    let id = GroupId {
-        name: format!("{places:?}"),
-        generation: 1,
-    };
     std::thread::scope(|scope| {
         let members: Vec<_> = lobbies
             .iter()
             .enumerate()
             .map(|(rank, lobby)| {
-                let (id, cards, work) = (&id, &cards, &work);
-                scope.spawn(move || work(lobby.form(id, rank, cards, &settings).unwrap()))
+                let (cards, work) = (&cards, &work);
+                scope.spawn(move || work(lobby.form(&id(generation), rank, cards, &settings)))
             })
             .collect();
         members.into_iter().map(|member| member.join().unwrap()).collect()
     })
+}
+
+/// A pause: what waits is a channel that nobody sends to.
+fn pause(length: Duration) {
+    let (_sender, receiver) = std::sync::mpsc::channel::<()>();
+    let _ = receiver.recv_timeout(length);
 }
 
 fn value(rank: usize, index: usize) -> f32 {

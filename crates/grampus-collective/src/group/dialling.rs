@@ -1,0 +1,203 @@
+//! How members of different hosts come together: the higher rank of two dials, the lower one answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use grampus_core::{Address, JoinString};
+use grampus_net::{Limits, NetError, Ready, Security, Wire, connect_wire, wait_ready};
+
+use super::acceptor::{Acceptor, Arrival};
+use super::lobby::{Hope, LOOK, Lobby, Retry, form, lost, wire_ending};
+use super::roster::Roster;
+use super::{Card, Connections};
+use crate::across::{ControlWire, PeerHealth, Post, Stream};
+use crate::shared::monotonic;
+use crate::{CollectiveError, Settings};
+
+/// How long a host may give no answer at all. One that refuses answers: its process has not come so far.
+const UNREACHABLE: Duration = Duration::from_secs(60);
+
+/// One member of a group that is about to form.
+pub(super) struct Dialling<'a> {
+    pub lobby: &'a Lobby,
+    pub roster: &'a Roster,
+    pub cards: &'a [Card],
+    pub group: u64,
+    pub settings: &'a Settings,
+    /// When those who have not come are given up.
+    pub end: Duration,
+    pub hope: &'a Hope<'a>,
+}
+
+impl Dialling<'_> {
+    /// The connections with ranks of other hosts, once these have theirs as well: none of them begins to be waited for
+    /// in calls before it is there.
+    pub fn connections(&self, runtime: &tokio::runtime::Runtime) -> Result<Connections, CollectiveError> {
+        let (mut post, mut control) = (Vec::new(), Vec::new());
+        if self.roster.topology.is_one_host() {
+            return Ok(Connections {
+                post: Post::new(post),
+                control,
+            });
+        }
+        let acceptor = self.lobby.acceptor()?;
+        let me = self.roster.me;
+        let (lower, higher): (Vec<usize>, Vec<usize>) = self
+            .roster
+            .topology
+            .peers()
+            .into_iter()
+            .partition(|peer| *peer < me);
+        for peer in lower.into_iter().chain(higher) {
+            let wire = |stream: Stream| match peer < me {
+                true => runtime.block_on(self.dialled(peer, stream)),
+                false => self.taken(&acceptor, peer, stream),
+            };
+            let [bulk, sums, third] = Stream::ALL;
+            let (bulk, sums, third) = (wire(bulk)?, wire(sums)?, wire(third)?);
+            let health = Arc::new(PeerHealth::new(peer));
+            let security = third.security();
+            let mut third = ControlWire::new(Arc::clone(&health), self.roster.name(peer), third);
+            if security != self.settings.security {
+                let error = self.disagree(peer, security);
+                third.tell(&error);
+                third.close();
+                return Err(error);
+            }
+            post.push((health, [bulk, sums]));
+            control.push(third);
+        }
+        self.greet(&mut control)?;
+        Ok(Connections {
+            post: Post::new(post),
+            control,
+        })
+    }
+
+    async fn dialled(&self, peer: usize, stream: Stream) -> Result<Wire, CollectiveError> {
+        let left = self.end.saturating_sub(monotonic());
+        let name = self.wire_name(self.roster.me, stream);
+        tokio::select! {
+            dialled = tokio::time::timeout(left, self.dial(peer, &name)) => {
+                dialled.unwrap_or_else(|_| Err(self.late(peer)))
+            }
+            lost = lost(self.hope) => Err(lost),
+        }
+    }
+
+    async fn dial(&self, peer: usize, name: &str) -> Result<Wire, CollectiveError> {
+        let card = &self.cards[peer];
+        let (job, key) = self.lobby.secret();
+        let address = Address::Tcp {
+            host: card.address.clone(),
+            port: card.port,
+        };
+        let join = JoinString { job, key, address };
+        let (mut retry, mut silent_since) = (Retry::default(), None);
+        loop {
+            let dialled = connect_wire(
+                &card.lobby(),
+                &join,
+                name,
+                self.settings.security,
+                &Limits::default(),
+            )
+            .await;
+            let error = match dialled {
+                Err(error) if error.is_transient() => error,
+                wire => return Ok(wire?),
+            };
+            if !is_silence(&error) {
+                silent_since = None;
+            } else if monotonic().saturating_sub(*silent_since.get_or_insert_with(monotonic)) > UNREACHABLE {
+                return Err(form(format!(
+                    "{} cannot be reached: {error}",
+                    self.roster.name(peer)
+                )));
+            }
+            retry.pause().await;
+        }
+    }
+
+    fn taken(&self, acceptor: &Acceptor, peer: usize, stream: Stream) -> Result<Wire, CollectiveError> {
+        let name = self.wire_name(peer, stream);
+        loop {
+            (self.hope)()?;
+            let left = self.end.saturating_sub(monotonic());
+            match acceptor.take(&name, left.min(LOOK)) {
+                Some(Arrival::Here(wire)) => return Ok(wire),
+                Some(Arrival::Gone) => return Err(self.gone(peer)),
+                None if left.is_zero() => return Err(self.late(peer)),
+                None => {}
+            }
+        }
+    }
+
+    /// Waits until all peers have said that they have all their connections.
+    fn greet(&self, control: &mut [ControlWire]) -> Result<(), CollectiveError> {
+        control.iter_mut().for_each(|wire| wire.beat(0));
+        loop {
+            for wire in control.iter_mut() {
+                wire.push();
+                let news = wire.take_in();
+                if let Some(cause) = news.cause {
+                    return Err(cause);
+                }
+                if news.end.is_some() && !wire.has_greeted() {
+                    return Err(self.gone(wire.health.rank));
+                }
+                // The heartbeat hears of it.
+                news.end.into_iter().for_each(|end| wire.health.set_end(end));
+            }
+            let Some(missing) = control.iter().find(|wire| !wire.has_greeted()) else {
+                return Ok(());
+            };
+            (self.hope)()?;
+            if monotonic() > self.end {
+                return Err(self.late(missing.health.rank));
+            }
+            let wanted: Vec<(&Wire, Ready)> = control.iter().filter_map(ControlWire::wanted).collect();
+            wait_ready(&wanted, LOOK)?;
+        }
+    }
+
+    fn wire_name(&self, dialler: usize, stream: Stream) -> String {
+        format!("r{dialler}-s{}{}", stream as usize, wire_ending(self.group))
+    }
+
+    fn late(&self, peer: usize) -> CollectiveError {
+        form(format!(
+            "{} did not come within {:?}: look for its own error, or for a firewall between",
+            self.roster.name(peer),
+            self.settings.forming
+        ))
+    }
+
+    fn gone(&self, peer: usize) -> CollectiveError {
+        form(format!(
+            "{} gave the group up before it had formed: look for its own error",
+            self.roster.name(peer)
+        ))
+    }
+
+    fn disagree(&self, peer: usize, theirs: Security) -> CollectiveError {
+        form(format!(
+            "{} wants {theirs} between hosts and {} wants {}: set the same security on all hosts",
+            self.roster.name(peer),
+            self.roster.name(self.roster.me),
+            self.settings.security
+        ))
+    }
+}
+
+/// Whether nothing at all answered.
+fn is_silence(error: &NetError) -> bool {
+    use std::io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+    match error {
+        NetError::Deadline { .. } => true,
+        NetError::Io { source, .. } => {
+            matches!(source.kind(), HostUnreachable | NetworkUnreachable | TimedOut)
+        }
+        _ => false,
+    }
+}

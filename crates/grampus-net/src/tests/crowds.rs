@@ -1,0 +1,89 @@
+//! Strangers who connect and say nothing, or little, keep nobody out.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::{Over, Server, run};
+use crate::{Limits, connect};
+
+/// More than the listener keeps.
+const CROWD: usize = 300;
+/// Far longer than a test may take: nobody is rescued by a deadline.
+const LIMITS: Limits = Limits {
+    body: 4 << 20,
+    parts: 1 << 20,
+    memory: 1 << 40,
+    io: Duration::from_secs(60),
+    handshake: Duration::from_secs(60),
+};
+
+/// A peer of ours gets through a crowd that says this.
+fn gets_through(word: &'static [u8]) {
+    run(async {
+        let server = Server::start(Over::Tcp, &LIMITS).await;
+        let address = server.listener.local_addr().unwrap();
+        let serving = async {
+            let mut handshakes = tokio::task::JoinSet::new();
+            loop {
+                tokio::select! {
+                    incoming = server.listener.accept() => drop(handshakes.spawn(incoming.unwrap().handshake())),
+                    Some(shaken) = handshakes.join_next() => {
+                        if let Ok(Ok(link)) = shaken {
+                            return link;
+                        }
+                    }
+                }
+            }
+        };
+        let knocking = async {
+            let mut crowd = Vec::new();
+            for _ in 0..CROWD {
+                let mut stranger = TcpStream::connect(address).await.unwrap();
+                stranger.write_all(word).await.unwrap();
+                crowd.push(stranger);
+            }
+            let link = connect(&server.join, "worker-3", &LIMITS).await.unwrap();
+            (crowd, link)
+        };
+        let (link, (_crowd, _other)) = tokio::join!(serving, knocking);
+        assert_eq!(link.peer.name, "worker-3");
+    });
+}
+
+#[test]
+fn a_peer_gets_through_a_silent_crowd() {
+    gets_through(b"");
+}
+
+#[test]
+fn a_peer_gets_through_a_crowd_that_says_the_first_byte_and_no_more() {
+    gets_through(&[22]);
+}
+
+#[test]
+fn many_peers_that_come_at_once_are_all_let_in() {
+    // Each speaks a moment after it has connected: none of them is taken for silent.
+    run(async {
+        let server = Server::start(Over::Tcp, &LIMITS).await;
+        let serving = async {
+            let mut handshakes = tokio::task::JoinSet::new();
+            while handshakes.len() < CROWD {
+                handshakes.spawn(server.listener.accept().await.unwrap().handshake());
+            }
+            let links = handshakes.join_all().await;
+            links.into_iter().filter(Result::is_ok).count()
+        };
+        let knocking = async {
+            let mut dialing = tokio::task::JoinSet::new();
+            for number in 0..CROWD {
+                let join = server.join.clone();
+                dialing.spawn(async move { connect(&join, &format!("worker-{number}"), &LIMITS).await });
+            }
+            let links = dialing.join_all().await;
+            links.into_iter().filter(Result::is_ok).count()
+        };
+        assert_eq!(tokio::join!(serving, knocking), (CROWD, CROWD));
+    });
+}
