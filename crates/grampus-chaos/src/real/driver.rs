@@ -22,6 +22,8 @@ pub enum Event {
     Begin {
         /// Where.
         step: u64,
+        /// Workers that are in it.
+        workers: u64,
     },
     /// Steps were committed.
     Steps {
@@ -37,6 +39,8 @@ pub enum Event {
     Recovered {
         /// Steps that are done.
         step: u64,
+        /// Workers that are in it.
+        workers: u64,
     },
     /// Something the user should know.
     Note {
@@ -151,7 +155,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args([
             "-c",
-            r#"echo hello; echo '{"kind": "recovered", "step": 7}'; echo oops >&2"#,
+            r#"echo hello; echo '{"kind": "recovered", "step": 7, "workers": 3}'; echo oops >&2"#,
         ]);
         let folder = tempfile::tempdir().unwrap();
         let errors = folder.path().join("errors");
@@ -160,7 +164,7 @@ mod tests {
             .map(|heard| heard.event)
             .take(2)
             .collect();
-        assert_eq!(heard, [Event::Recovered { step: 7 }, Event::Gone]);
+        assert_eq!(heard, [Event::Recovered { step: 7, workers: 3 }, Event::Gone]);
         drop(driver);
         assert_eq!(std::fs::read_to_string(errors).unwrap(), "oops\n");
     }

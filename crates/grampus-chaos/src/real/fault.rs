@@ -29,18 +29,39 @@ pub enum Kind {
     Delay,
     /// Some of what a host sends is lost.
     PacketLoss,
+    /// A worker takes longer for a step than a sum bears silence: all must wait for it.
+    Late,
+    /// A file to which the output of a worker goes takes nothing for a while: the run must go on.
+    StalledLog,
+    /// A host hears nothing, or is not heard, for longer than silence is borne.
+    OneWayCut,
+    /// All processes of a host are killed, its supervisor among them.
+    HostKill,
+    /// Idle connections to the coordinator's port; a worker is killed meanwhile, and another must find its way in.
+    Flood,
+    /// A host is cut off and never comes back: always the last fault of a run.
+    CutForGood,
 }
 
 impl Kind {
     /// Whether it needs hosts with a network between them.
     pub fn is_network(self) -> bool {
-        matches!(self, Kind::Partition | Kind::Delay | Kind::PacketLoss)
+        use Kind::{CutForGood, Delay, Flood, HostKill, OneWayCut, PacketLoss, Partition};
+        matches!(
+            self,
+            Partition | Delay | PacketLoss | OneWayCut | HostKill | Flood | CutForGood
+        )
     }
 
     /// Whether workers are lost by it, and the run has to recover.
     pub fn loses_workers(self) -> bool {
-        use Kind::{DoubleKill, Kill, KillInRecovery, Partition, Stop};
-        matches!(self, Kill | Stop | DoubleKill | KillInRecovery | Partition)
+        use Kind::{
+            CutForGood, DoubleKill, Flood, HostKill, Kill, KillInRecovery, OneWayCut, Partition, Stop,
+        };
+        matches!(
+            self,
+            Kill | Stop | DoubleKill | KillInRecovery | Partition | OneWayCut | HostKill | Flood | CutForGood
+        )
     }
 }
 
@@ -66,6 +87,8 @@ pub struct Fault {
     pub first: u64,
 }
 
+/// The silence after which a worker is given up in the runs for which lengths are drawn.
+pub(super) const DRAWN_FOR: Duration = Duration::from_millis(1_500);
 /// The most steps between two faults.
 const MOST_STEPS: u64 = 30;
 /// A step ends within this, mostly.
@@ -93,30 +116,34 @@ impl Plan {
     pub fn draw(seed: u64, run: u64, kinds: &[Kind], count: usize) -> Plan {
         let mut random = Random::from_parts(&[seed, run]);
         // Every kind counts alike.
-        let network = match pick(&mut random, kinds) {
-            Some(kind) => kind.is_network(),
-            None => {
-                return Plan {
-                    faults: Vec::new(),
-                    network: false,
-                };
-            }
-        };
+        let network = pick(&mut random, kinds).is_some_and(Kind::is_network);
         let kinds: Vec<Kind> = kinds
             .iter()
             .copied()
             .filter(|kind| kind.is_network() == network)
             .collect();
+        Plan::of(&mut random, &kinds, count, network)
+    }
+
+    /// The plan of a run whose workers are on hosts, to which all kinds may come.
+    pub fn draw_on_hosts(seed: u64, run: u64, kinds: &[Kind], count: usize) -> Plan {
+        Plan::of(&mut Random::from_parts(&[seed, run]), kinds, count, true)
+    }
+
+    fn of(random: &mut Random, kinds: &[Kind], count: usize, network: bool) -> Plan {
+        let last = kinds.iter().copied().find(|kind| *kind == Kind::CutForGood);
+        let kinds: Vec<Kind> = kinds.iter().copied().filter(|kind| Some(*kind) != last).collect();
         // Each kind comes before any comes again, so that few faults are of many kinds.
         let mut left = Vec::new();
         let mut faults = Vec::with_capacity(count);
-        while faults.len() < count {
+        while faults.len() + usize::from(last.is_some()) < count && !kinds.is_empty() {
             if left.is_empty() {
                 left.clone_from(&kinds);
             }
             let kind = left.swap_remove(random.below(left.len() as u64) as usize);
-            faults.push(Fault::draw(&mut random, kind));
+            faults.push(Fault::draw(random, kind));
         }
+        faults.extend(last.map(|kind| Fault::draw(random, kind)));
         Plan { faults, network }
     }
 
@@ -132,9 +159,19 @@ impl Fault {
         let (least, most) = match kind {
             Kind::KillInRecovery => (0, 300),
             Kind::Pause => (50, 400),
-            Kind::Partition => (2_500, 4_000),
+            Kind::Partition | Kind::OneWayCut => (2_500, 4_000),
+            // A sum bears 15 s of silence.
+            Kind::Late => (16_500, 19_000),
+            // Longer than a supervisor may be silent.
+            Kind::StalledLog => (2_500, 4_000),
+            Kind::Flood => (500, 1_500),
             Kind::DiskFull | Kind::Delay | Kind::PacketLoss => (500, 1_500),
-            Kind::Kill | Kind::Stop | Kind::DoubleKill | Kind::DriverKill => (0, 0),
+            Kind::Kill
+            | Kind::Stop
+            | Kind::DoubleKill
+            | Kind::DriverKill
+            | Kind::HostKill
+            | Kind::CutForGood => (0, 0),
         };
         Fault {
             kind,
@@ -187,6 +224,21 @@ mod tests {
     #[test]
     fn no_kind_makes_no_plan() {
         assert!(Plan::draw(1, 1, &[], 10).faults.is_empty());
+        assert!(Plan::draw_on_hosts(1, 1, &[], 10).faults.is_empty());
+    }
+
+    #[test]
+    fn all_kinds_come_to_hosts_and_only_the_last_fault_is_for_good() {
+        let kinds = Kind::value_variants();
+        let plan = Plan::draw_on_hosts(1, 4, kinds, kinds.len());
+        let mut drawn: Vec<Kind> = plan.faults.iter().map(|fault| fault.kind).collect();
+        assert_eq!(drawn.last(), Some(&Kind::CutForGood));
+        drawn.sort();
+        assert_eq!(drawn, kinds);
+        assert_eq!(plan, Plan::draw_on_hosts(1, 4, kinds, kinds.len()));
+        assert_ne!(plan, Plan::draw_on_hosts(2, 4, kinds, kinds.len()));
+        let alone = Plan::draw_on_hosts(1, 4, &[Kind::CutForGood], 3);
+        assert_eq!(alone.faults.len(), 1);
     }
 
     #[test]

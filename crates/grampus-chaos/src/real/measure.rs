@@ -1,6 +1,6 @@
 //! What the events around a fault say of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use grampus_core::Time;
@@ -21,6 +21,12 @@ pub struct Struck {
     pub step: u64,
     /// How many workers it took.
     pub victims: u64,
+    /// When all workers were back, where that was waited for.
+    pub whole: Option<Time>,
+    /// How often the workers had been called for the run before.
+    pub attempts: u64,
+    /// What it asks for did not come in time.
+    pub hung: bool,
     /// When it was noticed that a driver has ended, and another went on from the last checkpoint.
     pub noticed: Option<Time>,
     /// What was heard.
@@ -34,29 +40,42 @@ pub struct Figures {
     pub detection: Option<Duration>,
     /// From its last part to the first step that is committed once the run goes on.
     pub recovery: Option<Duration>,
+    /// From its last part to the moment in which all workers are in the run again.
+    pub whole: Option<Duration>,
     /// Committed steps that the run has gone back by.
     pub back: u64,
     /// How often the run had to go on anew.
     pub losses: u64,
+    /// Steps that were begun again, by the ledger.
+    pub repeated: u64,
+    /// The run stood still.
+    pub hung: bool,
 }
 
 /// Takes the figures of one fault.
 pub fn figures(struck: &Struck) -> Figures {
     let mut figures = Figures {
         detection: struck.noticed.map(|at| at.since(struck.at)),
+        whole: struck.whole.map(|at| at.since(struck.last)),
+        hung: struck.hung,
         ..Figures::default()
     };
     let (mut furthest, mut from) = (struck.step, None);
+    // Where nothing was lost, the run begins anew because workers have come back: it had recovered before.
+    let mut lost = struck.noticed.is_some();
     for Heard { at, event } in &struck.heard {
         match event {
             Event::Lost { .. } => {
                 figures.losses += 1;
+                lost = true;
                 figures.detection.get_or_insert(at.since(struck.at));
             }
-            Event::Recovered { step } | Event::Begin { step } => {
+            Event::Recovered { step, .. } | Event::Begin { step, .. } => {
                 figures.back = figures.back.max(furthest.saturating_sub(*step));
                 // A run may recover from the first part of a fault before it is hit by the second.
-                (from, figures.recovery) = (Some(*step), None);
+                if std::mem::take(&mut lost) || *at < struck.last {
+                    (from, figures.recovery) = (Some(*step), None);
+                }
             }
             Event::Steps { step } => {
                 furthest = furthest.max(*step);
@@ -73,25 +92,49 @@ pub fn figures(struck: &Struck) -> Figures {
 /// The figures of all faults, by kind.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    by_kind: BTreeMap<Kind, Vec<Figures>>,
+    by_kind: BTreeMap<Kind, KindTally>,
+}
+
+/// The figures of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct KindTally {
+    /// Of each fault.
+    pub figures: Vec<Figures>,
+    /// Runs to which it came.
+    pub runs: u64,
+    /// Those of them that made what the undisturbed run made.
+    pub equal: u64,
 }
 
 impl Tally {
-    /// Adds those of one fault.
-    pub fn add(&mut self, kind: Kind, figures: Figures) {
-        self.by_kind.entry(kind).or_default().push(figures);
+    /// Adds the faults of one run.
+    pub fn add(&mut self, faults: &[(Kind, Figures)], equal: bool) {
+        for (kind, figures) in faults {
+            let of_kind = self.by_kind.entry(*kind).or_default();
+            of_kind.figures.push(figures.clone());
+        }
+        let kinds: BTreeSet<Kind> = faults.iter().map(|(kind, _)| *kind).collect();
+        for kind in kinds {
+            let of_kind = self.by_kind.entry(kind).or_default();
+            of_kind.runs += 1;
+            of_kind.equal += u64::from(equal);
+        }
     }
 
     /// Kind by kind.
-    pub fn kinds(&self) -> impl Iterator<Item = (Kind, &[Figures])> {
-        self.by_kind
-            .iter()
-            .map(|(kind, figures)| (*kind, figures.as_slice()))
+    pub fn kinds(&self) -> impl Iterator<Item = (Kind, &KindTally)> {
+        self.by_kind.iter().map(|(kind, tally)| (*kind, tally))
     }
 
     /// How many faults there were.
     pub fn faults(&self) -> usize {
-        self.by_kind.values().map(Vec::len).sum()
+        self.by_kind.values().map(|tally| tally.figures.len()).sum()
+    }
+
+    /// How many of them made a run stand still.
+    pub fn hangs(&self) -> usize {
+        let figures = self.by_kind.values().flat_map(|tally| &tally.figures);
+        figures.filter(|one| one.hung).count()
     }
 }
 
@@ -127,12 +170,19 @@ mod tests {
             last: at(1100),
             step: 40,
             victims: 1,
+            attempts: 1,
+            whole: None,
+            hung: false,
             noticed: None,
             heard: heard
                 .into_iter()
                 .map(|(time, event)| Heard { at: at(time), event })
                 .collect(),
         }
+    }
+
+    fn recovered(step: u64) -> Event {
+        Event::Recovered { step, workers: 3 }
     }
 
     fn lost() -> Event {
@@ -146,10 +196,10 @@ mod tests {
         let heard = vec![
             (1010, Event::Steps { step: 42 }),
             (1050, lost()),
-            (1150, Event::Recovered { step: 42 }),
+            (1150, recovered(42)),
             (1160, Event::Steps { step: 43 }),
             (1200, lost()),
-            (1300, Event::Recovered { step: 43 }),
+            (1300, recovered(43)),
             (1350, Event::Steps { step: 43 }),
             (1400, Event::Steps { step: 44 }),
             (1500, Event::Steps { step: 54 }),
@@ -157,15 +207,27 @@ mod tests {
         let wanted = Figures {
             detection: Some(Duration::from_millis(50)),
             recovery: Some(Duration::from_millis(300)),
-            back: 0,
             losses: 2,
+            ..Figures::default()
         };
         assert_eq!(figures(&struck(heard)), wanted);
     }
 
     #[test]
+    fn workers_that_come_back_are_no_recovery() {
+        let heard = vec![
+            (1150, lost()),
+            (1250, recovered(42)),
+            (1300, Event::Steps { step: 43 }),
+            (9000, recovered(80)),
+            (9100, Event::Steps { step: 81 }),
+        ];
+        assert_eq!(figures(&struck(heard)).recovery, Some(Duration::from_millis(200)));
+    }
+
+    #[test]
     fn steps_that_are_done_again_are_counted() {
-        let heard = vec![(1050, lost()), (1150, Event::Recovered { step: 37 })];
+        let heard = vec![(1050, lost()), (1150, recovered(37))];
         let found = figures(&struck(heard));
         assert_eq!((found.back, found.recovery), (3, None));
     }

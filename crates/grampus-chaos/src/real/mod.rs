@@ -8,15 +8,25 @@
 mod driver;
 mod error;
 mod fault;
+mod flood;
+mod hosts;
+mod ledger;
 mod leftover;
+mod logs;
 pub mod measure;
+mod network;
+mod owner;
 mod place;
 mod process;
 mod run;
 mod strike;
+mod sweep;
 pub mod table;
 
 pub use error::ChaosError;
 pub use fault::{Fault, Kind, Plan};
-pub use place::unavailable;
+pub use hosts::{Hosts, NoHosts};
+pub use leftover::Leftovers;
+pub use place::{slow_links, unavailable};
 pub use run::{Made, Outcome, Repeated, Rows, Setting, play, undisturbed};
+pub use sweep::{Sweeper, sweep, wait_for_end};

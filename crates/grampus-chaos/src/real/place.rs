@@ -4,24 +4,40 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 use super::error::{ChaosError, during};
 use super::fault::Kind;
+use super::logs::LogFolder;
+use super::network::{Network, command};
+use super::owner::Owner;
 
 /// Which of these kinds cannot be played here, each with the reason.
 pub fn unavailable(kinds: &[Kind]) -> Vec<(Kind, String)> {
     let asked = |kind: &Kind| match kind {
-        Kind::DiskFull => Place::new(true, 0).map(drop),
-        Kind::Partition => Network::join(1).map(drop),
-        Kind::Delay => Network::join(1).and_then(|network| network.delay(0)),
-        Kind::PacketLoss => Network::join(1).and_then(|network| network.lose_packets(0)),
+        Kind::DiskFull => Place::new(true, 0, 0).map(drop),
+        Kind::Delay => Network::join(1, TRIAL).and_then(|network| network.delay(0)),
+        Kind::PacketLoss => Network::join(1, TRIAL).and_then(|network| network.lose_packets(0)),
+        Kind::OneWayCut => Network::join(1, TRIAL).and_then(|network| network.cut_one_way(0)),
+        kind if kind.is_network() => Network::join(1, TRIAL).map(drop),
         _ => Ok(()),
     };
     let failed = |kind: &Kind| asked(kind).err().map(|error| (*kind, error.to_string()));
     kinds.iter().filter_map(failed).collect()
+}
+
+/// The number of a network that is only tried, beside those of runs.
+const TRIAL: u64 = u64::MAX;
+
+/// How hosts can be made slow here, in words; nothing where that cannot be tried.
+pub fn slow_links() -> Option<&'static str> {
+    let network = Network::join(1, TRIAL).ok()?;
+    network.delay(0).ok()?;
+    Some(match network.has_netem() {
+        true => "what a slow host sends comes 20 ms late (netem)",
+        false => "this kernel has no netem: a slow host sends 1 Mbit/s at most (tbf)",
+    })
 }
 
 /// The folders of one run. All is removed when it is dropped.
@@ -34,19 +50,22 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes one; with `hosts` the workers are on so many of their own.
-    pub(super) fn new(small_disk: bool, hosts: usize) -> Result<Place, ChaosError> {
+    /// Makes the place of a run; with `hosts` the workers are on so many of their own.
+    pub(super) fn new(small_disk: bool, hosts: usize, run: u64) -> Result<Place, ChaosError> {
         // Short: the path of a socket holds 107 bytes.
+        let prefix = format!("{}-", Owner::this());
         let folder = during(
             "cannot make a folder",
-            tempfile::Builder::new().prefix("gc-").tempdir(),
+            tempfile::Builder::new().prefix(&prefix).tempdir(),
         )?;
         let mut place = Place {
             disk: None,
             network: None,
             folder,
         };
-        for path in [place.temporary(), place.work().join("workers"), place.saved()] {
+        let work = place.work();
+        let within_work = ["workers", "orders", "saved"].map(|name| work.join(name));
+        for path in within_work.into_iter().chain([place.temporary()]) {
             // Grampus keeps out of folders that others can read.
             let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&path);
             during(format!("cannot make {}", path.display()), made)?;
@@ -55,7 +74,7 @@ impl Place {
             place.disk = Some(Disk::mount(&place.saved())?);
         }
         if hosts > 0 {
-            place.network = Some(Network::join(hosts)?);
+            place.network = Some(Network::join(hosts, run)?);
         }
         Ok(place)
     }
@@ -77,6 +96,39 @@ impl Place {
 
     fn saved(&self) -> PathBuf {
         self.work().join("saved")
+    }
+
+    /// A file by which the driver's workers are told to do something while it is there; with one's number, that one.
+    fn order(&self, name: &str) -> PathBuf {
+        self.work().join("orders").join(name)
+    }
+
+    /// Gives an order.
+    pub(super) fn tell(&self, name: &str, text: &str) -> Result<(), ChaosError> {
+        // It appears with all that is in it.
+        let draft = self.work().join("draft");
+        let told = fs::write(&draft, text).and_then(|()| fs::rename(&draft, self.order(name)));
+        during(format!("cannot write the order {name}"), told)
+    }
+
+    /// Whether an order is given and was not taken back.
+    pub(super) fn is_told(&self, name: &str) -> bool {
+        self.order(name).exists()
+    }
+
+    /// Takes an order back.
+    pub(super) fn untell(&self, name: &str) {
+        let _ = fs::remove_file(self.order(name));
+    }
+
+    /// The folder of the output of `workers` ranks, each of whose files is a pipe.
+    pub(super) fn logs(&self, workers: usize) -> Result<LogFolder, ChaosError> {
+        LogFolder::make(self.log_folder(), workers)
+    }
+
+    /// Where it is.
+    pub(super) fn log_folder(&self) -> PathBuf {
+        self.work().join("logs")
     }
 
     /// What stands in the environment of every process of this run, and of no other.
@@ -120,116 +172,4 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let _ = command(&["umount", "--lazy", &self.0.display().to_string()]);
     }
-}
-
-/// Hosts: network namespaces on one bridge. The first is the driver's.
-pub(super) struct Network {
-    hosts: Vec<String>,
-}
-
-impl Network {
-    /// The address of the driver's host, the first.
-    pub(super) const DRIVER: &str = "10.78.0.1";
-
-    fn join(workers: usize) -> Result<Network, ChaosError> {
-        let tag = format!("gc{}", std::process::id());
-        let mut network = Network { hosts: Vec::new() };
-        for number in 0..=workers {
-            let host = format!("{tag}-{number}");
-            command(&["ip", "netns", "add", &host])?;
-            network.hosts.push(host);
-        }
-        let first = &network.hosts[0];
-        // The bridge lives in the first namespace, so that nothing changes outside.
-        command(&["ip", "-n", first, "link", "add", "up0", "type", "bridge"])?;
-        for (number, host) in network.hosts.iter().enumerate() {
-            command(&["ip", "-n", host, "link", "set", "lo", "up"])?;
-            if number > 0 {
-                let port = format!("port{number}");
-                let ends = ["type", "veth", "peer", "name", "up0", "netns", host];
-                command(&[&["ip", "-n", first, "link", "add", &port], &ends[..]].concat())?;
-                command(&["ip", "-n", first, "link", "set", &port, "master", "up0"])?;
-                command(&["ip", "-n", first, "link", "set", &port, "up"])?;
-            }
-            let address = format!("10.78.0.{}/24", number + 1);
-            command(&["ip", "-n", host, "addr", "add", &address, "dev", "up0"])?;
-            command(&["ip", "-n", host, "link", "set", "up0", "up"])?;
-        }
-        Ok(network)
-    }
-
-    /// Where the driver is.
-    pub(super) fn driver(&self) -> &str {
-        &self.hosts[0]
-    }
-
-    /// Where the workers are.
-    pub(super) fn workers(&self) -> &[String] {
-        &self.hosts[1..]
-    }
-
-    /// One of the workers' hosts, by its number among all hosts.
-    fn number(&self, any: u64) -> usize {
-        1 + (any % self.workers().len() as u64) as usize
-    }
-
-    /// Cuts a host off, or joins it again. The fault is on the way: the host itself sees a network that says nothing.
-    pub(super) fn cut(&self, any: u64, off: bool) -> Result<(), ChaosError> {
-        let port = format!("port{}", self.number(any));
-        let master: &[&str] = if off { &["nomaster"] } else { &["master", "up0"] };
-        command(&[&["ip", "-n", self.driver(), "link", "set", &port], master].concat())
-    }
-
-    /// Makes what a host sends come late: some 20 ms, or where the kernel has no netem, as much as a slow line takes.
-    pub(super) fn delay(&self, any: u64) -> Result<(), ChaosError> {
-        let slow = ["tbf", "rate", "200kbit", "burst", "1600", "latency", "1s"];
-        self.queue(any, &["netem", "delay", "20ms", "10ms"])
-            .or_else(|_| self.queue(any, &slow))
-    }
-
-    /// Loses one in twenty of the packets that a host sends; where the kernel has no netem, by a rule of its packet filter.
-    pub(super) fn lose_packets(&self, any: u64) -> Result<(), ChaosError> {
-        let rules = "table ip chaos { chain out { type filter hook output priority 0; numgen random mod 100 < 5 drop; }; }";
-        self.queue(any, &["netem", "loss", "5%"])
-            .or_else(|_| self.filter(any, &[rules]))
-    }
-
-    /// Ends what `delay` and `lose_packets` began.
-    pub(super) fn calm(&self, any: u64) -> Result<(), ChaosError> {
-        let host = &self.hosts[self.number(any)];
-        command(&["tc", "-n", host, "qdisc", "del", "dev", "up0", "root"])
-            .or_else(|_| self.filter(any, &["delete", "table", "ip", "chaos"]))
-    }
-
-    fn queue(&self, any: u64, how: &[&str]) -> Result<(), ChaosError> {
-        let host = &self.hosts[self.number(any)];
-        command(&[&["tc", "-n", host, "qdisc", "add", "dev", "up0", "root"], how].concat())
-    }
-
-    fn filter(&self, any: u64, how: &[&str]) -> Result<(), ChaosError> {
-        let host = &self.hosts[self.number(any)];
-        command(&[&["ip", "netns", "exec", host, "nft"], how].concat())
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for host in &self.hosts {
-            let _ = command(&["ip", "netns", "del", host]);
-        }
-    }
-}
-
-fn command(words: &[&str]) -> Result<(), ChaosError> {
-    let typed = words.join(" ");
-    let started = Command::new(words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .output();
-    let output = during(format!("cannot start {typed}"), started)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(ChaosError::Command { command: typed, said })
 }

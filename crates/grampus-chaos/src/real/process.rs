@@ -16,6 +16,14 @@ pub(super) fn lives(pid: i32) -> bool {
     !stat.is_empty() && !matches!(state, Some('Z' | 'X') | None)
 }
 
+/// When a process was started, in ticks since the machine was; nothing where it is gone.
+pub(super) fn started(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, the state is the third value, and this the twenty-second.
+    let rest = stat.rsplit(") ").next()?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
 /// All processes that were started with a word in their environment, but not this one.
 pub(super) fn marked(mark: &str) -> Vec<i32> {
     let own = std::process::id() as i32;

@@ -3,21 +3,27 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use grampus_core::{Clock, SystemClock};
 
-use super::driver::{Driver, Event};
+use super::driver::{Driver, Event, Heard};
 use super::error::ChaosError;
-use super::fault::{Kind, Plan};
-use super::leftover::{left_behind, shared_memory};
+use super::fault::{Fault, Kind, Plan};
+use super::flood::Flood;
+use super::ledger;
+use super::leftover::{Leftovers, left_behind, shared_memory};
+use super::logs::LogFolder;
 use super::measure::{Figures, Struck, figures};
-use super::place::{Network, Place};
+use super::network::{Network, namespaces};
+use super::place::Place;
 use super::process::{marked, signal};
 
-/// Nothing that a run does takes so long; whatever has not come by then does not come.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing that is asked of a run takes so long, and no step; whatever has not come by then does not come.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// A driver imports, starts its workers and begins within this, on a machine that is busy with others.
+const BEGUN_WITHIN: Duration = Duration::from_secs(300);
 /// Lines of what a driver said last that are shown where it failed.
 const LAST_LINES: usize = 15;
 
@@ -28,6 +34,10 @@ pub struct Setting {
     pub python: PathBuf,
     /// How many workers.
     pub workers: usize,
+    /// How many hosts they are on, where they are on hosts; by default as many as workers.
+    pub hosts: Option<usize>,
+    /// Parts of a step, which decide about its bits.
+    pub lanes: usize,
     /// How many steps, at least.
     pub steps: u64,
     /// Silence after which a worker is given up.
@@ -49,6 +59,8 @@ pub struct Outcome {
     pub rows: Rows,
     /// Promises that were broken.
     pub broken: Vec<String>,
+    /// What was left behind.
+    pub left: Leftovers,
 }
 
 /// What a run is for.
@@ -89,7 +101,7 @@ pub struct Repeated {
     pub losses: u64,
 }
 
-/// Rows by the books of the run itself.
+/// Rows by the ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     /// Not used.
@@ -107,19 +119,29 @@ pub fn undisturbed(setting: &Setting) -> Result<Made, ChaosError> {
         faults: Vec::new(),
         network: false,
     };
-    let outcome = play(setting, &plan, None)?;
+    let outcome = play(setting, &plan, u64::MAX - 1, None)?;
     let why = || ChaosError::Undisturbed(outcome.broken.join("; "));
     let made = outcome.made.clone();
     made.filter(|_| outcome.broken.is_empty()).ok_or_else(why)
 }
 
-/// Plays a plan; what is made must be as `wanted`.
+/// Plays a plan, as the run of a number; what is made must be as `wanted`.
 ///
 /// # Errors
 /// Where it cannot be played. A broken promise is no error, it is part of the outcome.
-pub fn play(setting: &Setting, plan: &Plan, wanted: Option<&Made>) -> Result<Outcome, ChaosError> {
+pub fn play(
+    setting: &Setting,
+    plan: &Plan,
+    number: u64,
+    wanted: Option<&Made>,
+) -> Result<Outcome, ChaosError> {
     let small_disk = plan.faults.iter().any(|fault| fault.kind == Kind::DiskFull);
-    let place = Place::new(small_disk, if plan.network { setting.workers } else { 0 })?;
+    let hosts = if plan.network {
+        setting.hosts.unwrap_or(setting.workers)
+    } else {
+        0
+    };
+    let place = Place::new(small_disk, hosts, number)?;
     let memory = shared_memory();
     let mut run = Run::start(setting, &place)?;
     let played = run.play(plan);
@@ -129,27 +151,41 @@ pub fn play(setting: &Setting, plan: &Plan, wanted: Option<&Made>) -> Result<Out
         outcome.equal = differences.is_empty();
         outcome.broken.extend(differences);
     }
-    outcome.broken.extend(
-        left_behind(&place, &memory, &run.clock)
-            .into_iter()
-            .map(|what| format!("left behind: {what}")),
-    );
+    outcome.left = left_behind(&place, &memory, &run.clock);
+    drop(run);
     for pid in marked(&place.mark()) {
         signal(pid, rustix::process::Signal::KILL);
     }
+    let made = place
+        .network
+        .as_ref()
+        .map(|network| network.hosts().to_vec())
+        .unwrap_or_default();
+    drop(place);
+    outcome.left.namespaces = namespaces()
+        .into_iter()
+        .filter(|name| made.contains(name))
+        .collect();
+    let left = outcome.left.all().map(|what| format!("left behind: {what}"));
+    outcome.broken.extend(left.collect::<Vec<_>>());
     played.map(|()| outcome)
 }
 
 /// A run while it is played.
 pub(super) struct Run<'a> {
-    setting: &'a Setting,
+    pub(super) setting: &'a Setting,
     pub(super) place: &'a Place,
     pub(super) clock: SystemClock,
     pub(super) driver: Driver,
+    pub(super) logs: LogFolder,
+    pub(super) flood: Option<Flood>,
     /// The last step that was heard of.
     pub(super) step: u64,
+    /// Workers that are in the run.
+    present: u64,
     pub(super) struck: Vec<Struck>,
     pub(super) broken: Vec<String>,
+    rows: Rows,
     end: Option<Event>,
     gone: bool,
     /// Where this driver began: the step, parts that were computed until then, and faults.
@@ -159,14 +195,19 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     fn start(setting: &'a Setting, place: &'a Place) -> Result<Run<'a>, ChaosError> {
         let clock = SystemClock::start();
+        let logs = place.logs(setting.workers)?;
         Ok(Run {
             setting,
             place,
             clock,
             driver: driver(setting, place, clock, false)?,
+            logs,
+            flood: None,
             step: 0,
+            present: 0,
             struck: Vec::new(),
             broken: Vec::new(),
+            rows: Rows::default(),
             end: None,
             gone: false,
             began: (None, 0, 0),
@@ -184,7 +225,7 @@ impl<'a> Run<'a> {
     fn play(&mut self, plan: &Plan) -> Result<(), ChaosError> {
         for fault in &plan.faults {
             let target = self.step + fault.after_steps;
-            if !self.reaches(|run| run.step >= target)? || self.is_over() {
+            if !self.trains_until(|run| run.step >= target)? || self.is_over() {
                 break;
             }
             self.pass(fault.delay);
@@ -192,22 +233,73 @@ impl<'a> Run<'a> {
                 break;
             }
             self.strike(fault)?;
-            if !self.reaches(|run| run.is_made_good())? {
-                let told = self.story();
-                let kind = fault.kind;
-                self.broken
-                    .push(format!("{kind} was not made good within {PATIENCE:?}: {told}"));
+            let waits = if self.reaches(|run| run.is_made_good())? {
+                self.wait_for_all(fault)?
+            } else {
+                Some("was not made good")
+            };
+            if let Some(what) = waits {
+                self.hang(fault, what);
                 return Ok(());
             }
         }
-        if self.reaches(|run| run.gone)? {
+        if self.trains_until(|run| run.gone)? {
             self.finish();
         } else {
             self.broken.push(format!(
-                "the run did not end within {PATIENCE:?} after its last fault"
+                "the run stood still at step {}: {}",
+                self.step,
+                self.said()
             ));
         }
         Ok(())
+    }
+
+    /// Waits until workers that were lost with a host are back, so that the next fault finds all of them; what it waits
+    /// for in vain. On one machine, places are filled again at once or not at all.
+    fn wait_for_all(&mut self, fault: &Fault) -> Result<Option<&'static str>, ChaosError> {
+        let all = self.setting.workers as u64;
+        let needed = self.setting.hosts.is_some() && fault.kind != Kind::CutForGood;
+        if needed && self.present < all {
+            // They need seconds, in which the run would come to its end.
+            self.place.tell("slow", "")?;
+            let held = self.reaches(|run| run.present >= all || run.is_over())?;
+            self.place.untell("slow");
+            if !held {
+                return Ok(Some("took workers that did not come back"));
+            }
+        }
+        self.flood = None;
+        let now = self.clock.now();
+        if let Some(struck) = self
+            .struck
+            .last_mut()
+            .filter(|struck| needed && struck.victims > 0)
+        {
+            struck.whole = Some(now);
+        }
+        Ok(None)
+    }
+
+    /// What a fault asks for did not come in time.
+    fn hang(&mut self, fault: &Fault, what: &str) {
+        let told = self.story();
+        self.broken
+            .push(format!("{} {what} within {PATIENCE:?}: {told}", fault.kind));
+        if let Some(struck) = self.struck.last_mut() {
+            struck.hung = true;
+        }
+    }
+
+    /// Listens until a condition holds, however long that takes while steps are done.
+    fn trains_until(&mut self, condition: impl Fn(&Run) -> bool) -> Result<bool, ChaosError> {
+        loop {
+            let before = self.step;
+            let held = self.reaches(|run| condition(run) || run.step > before)?;
+            if !held || condition(self) || self.gone {
+                return Ok(held);
+            }
+        }
     }
 
     /// Listens until a condition holds; a run that a full disk has ended is begun again meanwhile.
@@ -231,11 +323,17 @@ impl<'a> Run<'a> {
     }
 
     /// What was heard since the last fault, for whoever looks for what went wrong.
-    fn story(&self) -> String {
+    pub(super) fn story(&self) -> String {
         let Some(struck) = self.struck.last() else {
             return "nothing was heard".to_owned();
         };
-        let told = struck.heard.iter().map(|heard| {
+        // Of steps in a row, the last one tells enough.
+        let is_steps =
+            |heard: Option<&Heard>| heard.is_some_and(|heard| matches!(heard.event, Event::Steps { .. }));
+        let following = struck.heard.iter().skip(1).map(Some).chain([None]);
+        let pairs = struck.heard.iter().zip(following);
+        let kept = pairs.filter(|(heard, next)| !(is_steps(Some(heard)) && is_steps(*next)));
+        let told = kept.map(|(heard, _)| {
             let after = heard.at.since(struck.at).as_secs_f64();
             format!("\n    {after:.3} s after it: {:?}", heard.event)
         });
@@ -243,14 +341,18 @@ impl<'a> Run<'a> {
     }
 
     /// Whether the last fault is made good, or never will be.
-    fn is_made_good(&self) -> bool {
+    pub(super) fn is_made_good(&self) -> bool {
         let Some(struck) = self.struck.last() else {
             return true;
         };
         if self.is_over() {
             return true;
         }
-        if struck.kind.loses_workers() || struck.noticed.is_some() {
+        let lost = struck
+            .heard
+            .iter()
+            .any(|heard| matches!(heard.event, Event::Lost { .. }));
+        if lost || struck.kind.loses_workers() || struck.noticed.is_some() {
             return figures(struck).recovery.is_some();
         }
         struck
@@ -269,7 +371,12 @@ impl<'a> Run<'a> {
 
     /// Listens until a condition holds; false where it does not in time.
     pub(super) fn until(&mut self, condition: impl Fn(&Run) -> bool) -> bool {
-        let deadline = self.clock.now() + PATIENCE;
+        self.until_within(PATIENCE, condition)
+    }
+
+    pub(super) fn until_within(&mut self, patience: Duration, condition: impl Fn(&Run) -> bool) -> bool {
+        let has_begun = self.began.0.is_some();
+        let deadline = self.clock.now() + if has_begun { patience } else { BEGUN_WITHIN };
         while !condition(self) && !self.gone {
             let left = deadline.since(self.clock.now());
             if left.is_zero() {
@@ -297,11 +404,12 @@ impl<'a> Run<'a> {
             return;
         };
         match &heard.event {
-            Event::Begin { step } => {
-                self.step = *step;
+            Event::Begin { step, workers } => {
+                (self.step, self.present) = (*step, *workers);
                 self.began.0.get_or_insert(*step);
             }
-            Event::Steps { step } | Event::Recovered { step } => self.step = *step,
+            Event::Recovered { step, workers } => (self.step, self.present) = (*step, *workers),
+            Event::Steps { step } => self.step = *step,
             Event::End { .. } => self.end = Some(heard.event.clone()),
             Event::Gone => self.gone = true,
             Event::Lost { .. } | Event::Note { .. } => {}
@@ -323,19 +431,20 @@ impl<'a> Run<'a> {
                 self.step
             ));
         }
-        if self.end.is_some() && !self.audit() {
-            self.broken
-                .push("the ledger does not prove that each row was used once".to_owned());
+        if self.end.is_some() {
+            let (rows, verdict) = ledger::audit(&self.setting.python, &self.ledger());
+            self.rows = rows;
+            if let Err(why) = verdict {
+                self.broken.push(format!(
+                    "the ledger does not prove that each row was used once: {why}"
+                ));
+            }
         }
     }
 
-    fn audit(&self) -> bool {
-        let mut command = Command::new(&self.setting.python);
-        command
-            .args(["-m", "grampus", "audit"])
-            .arg(self.place.work().join("run"));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
+    /// The folder of the run, in which its ledger is.
+    pub(super) fn ledger(&self) -> PathBuf {
+        self.place.work().join("run")
     }
 
     /// What the drivers of this run have said on their error output.
@@ -352,8 +461,14 @@ impl<'a> Run<'a> {
             broken: std::mem::take(&mut self.broken),
             ..Outcome::default()
         };
+        let repeated = ledger::repeated(&self.ledger());
         for (number, struck) in self.struck.iter().enumerate() {
-            let found = figures(struck);
+            let next = self.struck.get(number + 1).map_or(u64::MAX, |next| next.attempts);
+            let mut found = figures(struck);
+            let attempts = repeated
+                .iter()
+                .filter(|(attempt, _)| **attempt > struck.attempts && **attempt <= next);
+            found.repeated = attempts.map(|(_, count)| count).sum();
             let told = format!("fault {number}, {} at step {},", struck.kind, struck.step);
             if found.back > 0 && struck.noticed.is_none() {
                 outcome
@@ -379,14 +494,12 @@ impl<'a> Run<'a> {
         else {
             return outcome;
         };
-        for used in samples {
-            outcome.rows.lost += rows.saturating_sub(used);
-            outcome.rows.doubled += used.saturating_sub(rows);
-        }
-        if outcome.rows != Rows::default() {
-            outcome
-                .broken
-                .push(format!("rows were lost or doubled: {:?}", outcome.rows));
+        outcome.rows = self.rows;
+        if outcome.rows != Rows::default() || samples.iter().any(|used| *used != rows) {
+            let rows = outcome.rows;
+            outcome.broken.push(format!(
+                "rows were lost or doubled: {rows:?} by the ledger, {samples:?} used in the epochs"
+            ));
         }
         let (from, before, faults) = self.began;
         let losses = self.struck[faults..].iter().map(|struck| struck.victims).sum();
@@ -424,7 +537,10 @@ fn driver(setting: &Setting, place: &Place, clock: SystemClock, resume: bool) ->
         &setting.workers.to_string(),
         "--steps",
         &setting.steps.to_string(),
+        "--lanes",
+        &setting.lanes.to_string(),
     ]);
+    command.arg("--logs").arg(place.log_folder());
     command.args([
         "--heartbeat-timeout",
         &setting.heartbeat_timeout.as_secs_f64().to_string(),

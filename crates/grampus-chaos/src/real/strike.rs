@@ -7,11 +7,16 @@ use grampus_core::Clock;
 use rustix::process::Signal;
 
 use super::error::ChaosError;
-use super::fault::{Fault, Kind};
+use super::fault::{DRAWN_FOR, Fault, Kind};
+use super::flood::Flood;
+use super::ledger;
 use super::measure::Struck;
+use super::network::{Network, listening_ports};
 use super::process::{command_line, lives, marked, signal, wait_gone};
 use super::run::Run;
 
+/// A run that does no step within this, while a log takes nothing, stands still.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(45);
 /// Within this all processes of a killed driver must be gone.
 const ORPHANS_GONE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -25,6 +30,9 @@ impl Run<'_> {
             last: now,
             step: self.step,
             victims: 0,
+            attempts: ledger::attempts(&self.ledger()),
+            whole: None,
+            hung: false,
             noticed: None,
             heard: Vec::new(),
         });
@@ -44,7 +52,16 @@ impl Run<'_> {
                 self.pass(fault.length);
                 self.place.free_disk();
             }
-            Kind::Partition | Kind::Delay | Kind::PacketLoss => self.disturb_network(fault)?,
+            Kind::Late => self.make_late(fault)?,
+            Kind::StalledLog => self.stall_log(fault)?,
+            Kind::HostKill => self.kill_host(fault),
+            Kind::Flood => self.flood(fault)?,
+            Kind::CutForGood => self.disturb_network(fault)?,
+            Kind::Partition | Kind::OneWayCut | Kind::Delay | Kind::PacketLoss => {
+                self.disturb_network(fault)?;
+                self.pass(self.length(fault));
+                self.calm_network(fault)?;
+            }
         }
         self.came();
         Ok(())
@@ -61,9 +78,13 @@ impl Run<'_> {
     fn hit(&mut self, fault: &Fault, count: usize, how: Signal) {
         for pid in self.victims(fault, count) {
             signal(pid, how);
-            if let Some(struck) = self.struck.last_mut() {
-                struck.victims += 1;
-            }
+            self.count_victims(1);
+        }
+    }
+
+    fn count_victims(&mut self, more: u64) {
+        if let Some(struck) = self.struck.last_mut() {
+            struck.victims += more;
         }
     }
 
@@ -78,8 +99,8 @@ impl Run<'_> {
         }
     }
 
-    /// Workers that are in the run; one of them is always left.
-    fn victims(&self, fault: &Fault, count: usize) -> Vec<i32> {
+    /// Workers that are in the run.
+    fn workers(&self) -> Vec<i32> {
         let entries = fs::read_dir(self.place.work().join("workers"))
             .into_iter()
             .flatten()
@@ -87,6 +108,12 @@ impl Run<'_> {
         let named = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let mut living: Vec<i32> = named.filter(|pid| lives(*pid)).collect();
         living.sort_unstable();
+        living
+    }
+
+    /// Workers that are hit; one is always left.
+    fn victims(&self, fault: &Fault, count: usize) -> Vec<i32> {
+        let mut living = self.workers();
         let start = fault.first.checked_rem(living.len() as u64).unwrap_or(0) as usize;
         living.rotate_left(start);
         living.truncate(count.min(living.len().saturating_sub(1)));
@@ -115,23 +142,107 @@ impl Run<'_> {
         self.resume()
     }
 
+    /// How long a fault lasts: those that outlast silence do so whatever the run takes for silence.
+    fn length(&self, fault: &Fault) -> Duration {
+        match fault.kind {
+            Kind::Partition | Kind::OneWayCut | Kind::StalledLog => {
+                let drawn_for = DRAWN_FOR.as_secs_f64();
+                let factor = self.setting.heartbeat_timeout.as_secs_f64() / drawn_for;
+                fault.length.mul_f64(factor)
+            }
+            _ => fault.length,
+        }
+    }
+
+    /// A worker stays in its model, and all others wait for it.
+    fn make_late(&mut self, fault: &Fault) -> Result<(), ChaosError> {
+        let length = fault.length.as_secs_f64().to_string();
+        let orders: Vec<String> = self
+            .victims(fault, 1)
+            .iter()
+            .map(|pid| format!("late-{pid}"))
+            .collect();
+        for order in &orders {
+            self.place.tell(order, &length)?;
+        }
+        self.pass(fault.length);
+        // The worker takes it back when it obeys.
+        if orders.is_empty() || orders.iter().any(|order| self.place.is_told(order)) {
+            self.broken
+                .push("no worker was late: none took the order".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Nobody reads what a worker writes, which writes much: the run must go on meanwhile.
+    fn stall_log(&mut self, fault: &Fault) -> Result<(), ChaosError> {
+        let rank = (fault.first % self.setting.workers as u64) as usize;
+        let order = format!("talk-{rank}");
+        self.logs.stall(rank);
+        self.place.tell(&order, "")?;
+        self.pass(self.length(fault));
+        self.came();
+        let went_on = self.until_within(GOES_ON_WITHIN, |run| run.is_made_good());
+        self.place.untell(&order);
+        self.logs.flow();
+        if !went_on {
+            let told = self.story();
+            self.broken.push(format!(
+                "the run stood still for {GOES_ON_WITHIN:?} while a log was stalled: {told}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn kill_host(&mut self, fault: &Fault) {
+        let Some(network) = &self.place.network else {
+            return;
+        };
+        let all = network.processes(fault.first);
+        let workers = self.workers();
+        let hit = all.iter().filter(|pid| workers.contains(pid)).count();
+        for pid in all {
+            signal(pid, Signal::KILL);
+        }
+        self.count_victims(hit as u64);
+    }
+
+    /// Floods the ports of the driver's host, and kills a worker once they are flooded.
+    fn flood(&mut self, fault: &Fault) -> Result<(), ChaosError> {
+        if let Some(network) = &self.place.network {
+            let ports = listening_ports(self.driver.pid());
+            let from = network.host(fault.first);
+            self.flood = Some(Flood::start(&self.setting.python, from, Network::DRIVER, &ports)?);
+        }
+        self.pass(fault.length);
+        self.hit(fault, 1, Signal::KILL);
+        Ok(())
+    }
+
     fn disturb_network(&mut self, fault: &Fault) -> Result<(), ChaosError> {
         let Some(network) = &self.place.network else {
             return Ok(());
         };
         match fault.kind {
-            Kind::Delay => network.delay(fault.first)?,
-            Kind::PacketLoss => network.lose_packets(fault.first)?,
-            _ => {
-                network.cut(fault.first, true)?;
-                if let Some(struck) = self.struck.last_mut() {
-                    struck.victims += 1;
-                }
-            }
+            Kind::Delay => return network.delay(fault.first),
+            Kind::PacketLoss => return network.lose_packets(fault.first),
+            Kind::OneWayCut => network.cut_one_way(fault.first)?,
+            _ => network.cut(fault.first, true)?,
         }
-        self.pass(fault.length);
+        let workers = self.workers();
+        let on_host = network.processes(fault.first);
+        let hit = on_host.iter().filter(|pid| workers.contains(pid)).count();
+        self.count_victims(hit as u64);
+        Ok(())
+    }
+
+    fn calm_network(&self, fault: &Fault) -> Result<(), ChaosError> {
+        let Some(network) = &self.place.network else {
+            return Ok(());
+        };
         match fault.kind {
             Kind::Delay | Kind::PacketLoss => network.calm(fault.first),
+            Kind::OneWayCut => network.join_one_way(fault.first),
             _ => network.cut(fault.first, false),
         }
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::fault::Kind;
-use super::measure::{Figures, Tally, percentile};
+use super::measure::{Figures, KindTally, Tally, percentile};
 
-const HEAD: [&str; 9] = [
+const HEAD: [&str; 13] = [
     "fault",
     "count",
     "detected p50",
@@ -14,7 +14,11 @@ const HEAD: [&str; 9] = [
     "recovered p50",
     "p99",
     "max",
+    "all back max",
     "steps back",
+    "repeated",
+    "hangs",
+    "equal runs",
 ];
 
 /// One line for each kind of fault, under a head. Times are in seconds.
@@ -34,25 +38,32 @@ pub fn lines(tally: &Tally) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-fn row(kind: Kind, figures: &[Figures]) -> [String; HEAD.len()] {
-    let detection: Vec<Duration> = figures.iter().filter_map(|one| one.detection).collect();
-    let recovery: Vec<Duration> = figures.iter().filter_map(|one| one.recovery).collect();
+fn row(kind: Kind, tally: &KindTally) -> [String; HEAD.len()] {
+    let figures = &tally.figures;
+    let times = |which: fn(&Figures) -> Option<Duration>| {
+        let times: Vec<Duration> = figures.iter().filter_map(which).collect();
+        [50, 99, 100].map(|of| seconds(&times, of))
+    };
+    let [d50, d99, d100] = times(|one| one.detection);
+    let [r50, r99, r100] = times(|one| one.recovery);
+    let [_, _, whole] = times(|one| one.whole);
     let back = figures.iter().map(|one| one.back).max().unwrap_or(0);
-    let [detected, recovered] =
-        [detection, recovery].map(|times| [50, 99, 100].map(|of| seconds(&times, of)));
-    let [d50, d99, d100] = detected;
-    let [r50, r99, r100] = recovered;
-    let count = figures.len().to_string();
+    let repeated: u64 = figures.iter().map(|one| one.repeated).sum();
+    let hangs = figures.iter().filter(|one| one.hung).count();
     [
         kind.to_string(),
-        count,
+        figures.len().to_string(),
         d50,
         d99,
         d100,
         r50,
         r99,
         r100,
+        whole,
         back.to_string(),
+        repeated.to_string(),
+        hangs.to_string(),
+        format!("{}/{}", tally.equal, tally.runs),
     ]
 }
 
@@ -71,11 +82,19 @@ mod tests {
         let figures = Figures {
             detection: Some(Duration::from_millis(20)),
             recovery: Some(Duration::from_millis(1234)),
-            back: 0,
             losses: 1,
+            repeated: 2,
+            ..Figures::default()
         };
-        tally.add(Kind::KillInRecovery, figures);
-        tally.add(Kind::Pause, Figures::default());
+        let hung = Figures {
+            hung: true,
+            ..Figures::default()
+        };
+        tally.add(
+            &[(Kind::KillInRecovery, figures), (Kind::Pause, Figures::default())],
+            true,
+        );
+        tally.add(&[(Kind::Pause, hung)], false);
         let lines = lines(&tally);
         assert_eq!(lines.len(), 3);
         assert!(
@@ -83,21 +102,10 @@ mod tests {
             "{lines:#?}"
         );
         let words: Vec<&str> = lines[2].split_whitespace().collect();
-        assert_eq!(
-            words,
-            [
-                "kill-in-recovery",
-                "1",
-                "0.020",
-                "0.020",
-                "0.020",
-                "1.234",
-                "1.234",
-                "1.234",
-                "0"
-            ]
-        );
-        assert_eq!(lines[1].split_whitespace().nth(2), Some("-"));
-        assert_eq!(tally.faults(), 2);
+        let wanted = "kill-in-recovery 1 0.020 0.020 0.020 1.234 1.234 1.234 - 0 2 0 1/1";
+        assert_eq!(words.join(" "), wanted);
+        let words: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(words.join(" "), "pause 2 - - - - - - - 0 0 1 1/2");
+        assert_eq!((tally.faults(), tally.hangs()), (3, 1));
     }
 }
