@@ -105,6 +105,13 @@ def test_workers_elsewhere_outlive_a_log_folder_of_the_driver_that_stalls(stalle
         assert cluster.run(os.getpid) == workers
 
 
+def test_lines_of_other_hosts_are_logged_once_under_their_rank(tmp_path):
+    """Both ends see the same folder here, as hosts with a shared disk do."""
+    with over_the_network(log_dir=tmp_path, start_timeout=30) as cluster:
+        cluster.run(lambda: print("I am", gp.rank()))
+    assert [(tmp_path / f"rank-{rank}.log").read_text() for rank in (0, 1)] == ["I am 0\n", "I am 1\n"]
+
+
 def test_a_runtime_folder_that_stalls_holds_up_nobody(runtime, tmp_path):
     gp.init(workers=1)
     (job,) = (runtime / "grampus").iterdir()

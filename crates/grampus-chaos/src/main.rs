@@ -169,7 +169,7 @@ impl Chaos<'_> {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.under_way -= plan.faults.len();
             match outcome {
-                Ok(outcome) => state.totals.add(outcome, &repeat),
+                Ok(outcome) => state.totals.add(plan.faults.len(), outcome, &repeat),
                 Err(error) => state.failed = Some(error),
             }
         }
@@ -223,6 +223,7 @@ fn repeat(arguments: &Arguments, kinds: &[Kind], run: u64) -> String {
         per_run,
         workers,
         hosts,
+        heartbeat_timeout,
         ..
     } = arguments;
     let names = names.join(",");
@@ -231,7 +232,10 @@ fn repeat(arguments: &Arguments, kinds: &[Kind], run: u64) -> String {
         [] => format!("--workers {workers}"),
         all => format!("--hosts {}", all.join(",")),
     };
-    format!("grampus-chaos --seed {seed} --run {run} --per-run {per_run} {place} --kinds {names}")
+    format!(
+        "grampus-chaos --seed {seed} --run {run} --per-run {per_run} {place} --heartbeat-timeout {heartbeat_timeout} \
+         --kinds {names}"
+    )
 }
 
 /// Over all runs.
@@ -239,6 +243,8 @@ fn repeat(arguments: &Arguments, kinds: &[Kind], run: u64) -> String {
 struct Totals {
     tally: Tally,
     runs: u64,
+    /// Faults that were drawn for them; those that a run had no steps left for did not come.
+    planned: usize,
     equal: u64,
     broken: usize,
     lost: u64,
@@ -251,8 +257,9 @@ struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, outcome: Outcome, repeat: &str) {
+    fn add(&mut self, planned: usize, outcome: Outcome, repeat: &str) {
         self.runs += 1;
+        self.planned += planned;
         self.broken += outcome.broken.len();
         self.equal += u64::from(outcome.equal);
         self.lost += outcome.rows.lost;
@@ -278,8 +285,9 @@ impl Totals {
         }
         let places: Vec<String> = settings.iter().map(place).collect();
         println!(
-            "\nfaults: {} in {} runs on {}",
+            "\nfaults: {} of {} planned, in {} runs on {}",
             self.tally.faults(),
+            self.planned,
             self.runs,
             places.join(" and ")
         );

@@ -171,9 +171,8 @@ fn plans(spec: &Spec, setup: &Setup<'_>) -> Vec<HostPlan> {
         Place::Engine(name) => {
             for slot in 0..spec.workers {
                 let mut plan = host_plan(spec, setup, name, Reach::Call, vec![slot], false);
-                // Where it will be is not known, nor what folders there are.
+                // Where it will be is not known.
                 plan.configure.host.clear();
-                plan.configure.log_dir = None;
                 plans.push(plan);
             }
         }
@@ -214,9 +213,9 @@ fn host_plan(
         preload: spec.preload.clone(),
         sys_path: spec.sys_path.clone(),
         directory: spec.directory.clone(),
-        log_dir: local
-            .then(|| setup.logs.to_owned())
-            .or_else(|| spec.log_dir.clone()),
+        // The driver writes the files of ranks on other hosts. It knows their ranks, which may change, and the folder may be
+        // the same there.
+        log_dir: local.then(|| setup.logs.to_owned()),
         forward_output: true,
         remove: local.then(|| setup.dir.to_owned()),
     };

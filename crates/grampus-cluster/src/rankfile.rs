@@ -99,7 +99,13 @@ impl RankFiles {
 
     /// Makes the file of a rank, which may never write anything.
     pub(crate) fn create(&self, rank: u32) {
-        self.write(rank, &[]);
+        let mut queue = self.shared.lock();
+        if !queue.broken {
+            // It takes no room, so it waits even where nothing else may.
+            queue.push(rank, Vec::new());
+            drop(queue);
+            self.shared.changed.notify_all();
+        }
     }
 
     /// Hands output over to be written (RF-1).
@@ -111,7 +117,8 @@ impl RankFiles {
         queue.is_full |= queue.bytes + bytes.len() > WAITING;
         if queue.is_full {
             let first = queue.missing.is_empty();
-            *queue.missing.entry(rank).or_default() += lines(bytes);
+            // The rest of a line that was cut counts as one, so that no hole is empty.
+            *queue.missing.entry(rank).or_default() += lines(bytes).max(1);
             drop(queue);
             if first {
                 (self.shared.tell)(FileEvent::Note(self.shared.behind()));
@@ -343,6 +350,9 @@ mod tests {
         for _ in 0..taken + lost {
             files.write(0, &chunk);
         }
+        // A file that is made meanwhile lacks nothing, and what has no end of a line is missing too.
+        files.create(1);
+        files.write(0, b"cut");
         assert!(!files.settle(SHORT));
         let FileEvent::Note(note) = events.recv_timeout(LONG).unwrap() else {
             panic!("no note came");
@@ -364,7 +374,7 @@ mod tests {
         assert_eq!(files.close(LONG), None);
         drop(files);
         let text = reader.join().unwrap();
-        let missing = lost << 17;
+        let missing = (lost << 17) + 1;
         assert!(text.ends_with(&format!(
             "\ngrampus: {missing} lines are missing here: this folder did not take them in time\nthe end\n"
         )));
@@ -376,6 +386,7 @@ mod tests {
             note.starts_with(&format!("{missing} lines of rank 0 are missing in ")),
             "{note}"
         );
+        assert_eq!(fs::read(file_of(folder.path(), 1)).unwrap(), b"");
     }
 
     #[test]

@@ -452,6 +452,15 @@ impl<'a> Run<'a> {
         fs::read_to_string(self.place.work().join("errors")).unwrap_or_default()
     }
 
+    /// How many committed steps a fault may take back. A killed driver resumes from a checkpoint. Between hosts, the
+    /// worker that reports a step may be lost before the sums of that step have reached the others.
+    fn may_take_back(&self, struck: &Struck) -> u64 {
+        match struck.noticed {
+            Some(_) => u64::MAX,
+            None => u64::from(self.setting.hosts.is_some() && struck.kind.loses_workers()),
+        }
+    }
+
     fn parts(&self) -> u64 {
         fs::metadata(self.place.work().join("parts")).map_or(0, |meta| meta.len())
     }
@@ -470,7 +479,7 @@ impl<'a> Run<'a> {
                 .filter(|(attempt, _)| **attempt > struck.attempts && **attempt <= next);
             found.repeated = attempts.map(|(_, count)| count).sum();
             let told = format!("fault {number}, {} at step {},", struck.kind, struck.step);
-            if found.back > 0 && struck.noticed.is_none() {
+            if found.back > self.may_take_back(struck) {
                 outcome
                     .broken
                     .push(format!("{told} took {} committed steps", found.back));

@@ -57,9 +57,17 @@ impl Run<'_> {
             Kind::HostKill => self.kill_host(fault),
             Kind::Flood => self.flood(fault)?,
             Kind::CutForGood => self.disturb_network(fault)?,
-            Kind::Partition | Kind::OneWayCut | Kind::Delay | Kind::PacketLoss => {
+            Kind::Delay | Kind::PacketLoss => {
                 self.disturb_network(fault)?;
+                self.pass(fault.length);
+                self.calm_network(fault)?;
+            }
+            Kind::Partition | Kind::OneWayCut => {
+                self.disturb_network(fault)?;
+                // The hosts that remain would use up the steps of the faults that follow.
+                self.place.tell("slow", "")?;
                 self.pass(self.length(fault));
+                self.place.untell("slow");
                 self.calm_network(fault)?;
             }
         }
