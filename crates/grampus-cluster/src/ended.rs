@@ -20,7 +20,7 @@ pub(crate) fn describe(status: io::Result<ExitStatus>) -> String {
         Ok(status) => exit_of(status).to_string(),
         // The user's program has asked the kernel to forget its children.
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
-            "has ended, how is not known, since this program ignores SIGCHLD".to_owned()
+            "ended with an unknown status: this program ignores SIGCHLD".to_owned()
         }
         Err(error) => format!("cannot be waited for: {error}"),
     }

@@ -243,7 +243,7 @@ async fn given_up(gives_up: &dyn Fn() -> bool) {
 fn late(missing: &[usize], within: Duration) -> String {
     let names: Vec<String> = missing.iter().map(|rank| format!("rank {rank}")).collect();
     format!(
-        "{} did not come within {within:?} to where the ranks meet: look for its own error, or allow more time",
+        "{} did not reach rank 0 within {within:?}: look for its own error, or allow more time",
         names.join(", ")
     )
 }

@@ -237,14 +237,20 @@ fn join(
     std::thread::Builder::new()
         .name("grampus-join".to_owned())
         .spawn(joining)?;
+    let mut early = Vec::new();
     loop {
         match events.recv() {
-            Ok(NodeEvent::Joined(joined)) => return Ok(Ok((*joined)?)),
+            Ok(NodeEvent::Joined(joined)) => {
+                let agent = (*joined)?;
+                // Orders of node 0 may overtake the news that this node has joined. This function holds the receiver.
+                early.into_iter().for_each(|event| drop(sender.send(event)));
+                return Ok(Ok(agent));
+            }
             Ok(NodeEvent::Signal(signal)) => {
                 let (code, why) = (128 + signal, None);
                 return Ok(Err(NodeEnd { code, why }));
             }
-            Ok(_) => {}
+            Ok(event) => early.push(event),
             Err(mpsc::RecvError) => return Ok(Err(NodeEnd { code: 1, why: None })),
         }
     }
