@@ -70,7 +70,8 @@ impl Engine {
         if let Some(mut seat) = self.try_seat()
             && self.pending.load(Ordering::Acquire) == 0
         {
-            let driven = seat.runner.drive(&mut running, Patience::Until(gives_up));
+            let gives_up = || self.is_closed() || gives_up();
+            let driven = seat.runner.drive(&mut running, Patience::Until(&gives_up));
             drop(seat);
             self.pass_on();
             return driven.map(drop);
@@ -128,7 +129,7 @@ impl Engine {
 
     /// The group's own thread: drives what was started, and shows that the process lives.
     pub fn serve(&self, segment: &Segment, beat: Duration) {
-        while !self.closing.load(Ordering::Acquire) {
+        while !self.is_closed() {
             segment.beat();
             let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
             let (mut bell, _) = self
@@ -145,25 +146,28 @@ impl Engine {
             if self.pending.load(Ordering::Acquire) > 0
                 && let Some(mut seat) = self.try_seat()
             {
-                self.drive(
-                    &mut seat,
-                    Patience::Aside(&|| self.closing.load(Ordering::Acquire)),
-                    None,
-                );
+                self.drive(&mut seat, Patience::Aside(&|| false), None);
             }
         }
         // What is left will never be driven.
-        let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.next(&mut seat) {
-            self.settle(&mut seat, Err(closed()));
+        let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let seat = &mut *guard;
+        seat.runner
+            .leave(seat.current.as_ref().map(|entry| &entry.running));
+        while self.next(seat) {
+            self.settle(seat, Err(closed()));
         }
-        seat.runner.leave();
     }
 
-    /// Ends the group's own thread; calls on their way are given up.
+    /// Ends the group's own thread; calls on their way are given up, in whichever thread.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.ring();
+    }
+
+    /// Whether this member has left, or is about to.
+    pub fn is_closed(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     fn enqueue(&self, running: Running<Work>, keep: Box<dyn Any + Send>) -> Arc<Ticket> {
@@ -174,6 +178,13 @@ impl Engine {
             keep,
         };
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: the group's own thread empties the queue only after it has seen that the group is closed.
+        if self.is_closed() {
+            drop(queue);
+            drop(entry.keep);
+            ticket.settle(Err(closed()));
+            return ticket;
+        }
         queue.push_back(entry);
         self.pending.fetch_add(1, Ordering::AcqRel);
         ticket
@@ -204,7 +215,8 @@ impl Engine {
         while last.is_none_or(|ticket| ticket.outcome().is_none()) && self.next(seat) {
             let Seat { runner, current } = &mut *seat;
             let Some(entry) = current else { return };
-            let gives_up = || patience.gives_up() || self.giving_up.load(Ordering::Acquire) > 0;
+            let gives_up =
+                || self.is_closed() || self.giving_up.load(Ordering::Acquire) > 0 || patience.gives_up();
             let patience = match patience {
                 Patience::Until(_) => Patience::Until(&gives_up),
                 Patience::Aside(_) => Patience::Aside(&gives_up),

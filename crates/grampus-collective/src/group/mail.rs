@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::handle::RawHandle;
 use super::roster::Roster;
+use super::runner::closed;
 use super::ticket::Ticket;
 use super::{Card, Group, GroupId, Lobby};
 use crate::numerics::DType;
@@ -107,7 +108,12 @@ impl Mail {
             .collect();
         // Leaving a group takes its time, and whoever forms one needs the channels to say how that ended.
         drop(channels);
-        drop(open);
+        for (_, channel) in open {
+            if let Channel::Open(group) = channel {
+                // A call of another thread may hold it, too.
+                group.close();
+            }
+        }
     }
 
     /// Sends or receives, and waits for the end.
@@ -128,6 +134,10 @@ impl Mail {
     pub fn start(&self, letter: Letter, keep: Box<dyn Any + Send>) -> Result<RawHandle, CollectiveError> {
         let route = self.0.check(letter)?;
         let mut channels = self.0.channels();
+        // Under the lock: whatever is opened before is closed with the rest.
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
         let ticket = Arc::new(Ticket::default());
         let waiting = Waiting {
             letter,
@@ -228,6 +238,10 @@ impl Office {
         let mut channels = self.channels();
         let Some(Channel::Forming(line)) = channels.remove(&route) else {
             return;
+        };
+        let formed = match self.closed.load(Ordering::Acquire) {
+            true => Err(closed()),
+            false => formed,
         };
         match formed {
             Err(error) => {

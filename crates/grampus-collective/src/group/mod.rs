@@ -43,7 +43,7 @@ use engine::Engine;
 use mail::Mail;
 use pace::NAP;
 use roster::Roster;
-use runner::{Runner, Running, Waits};
+use runner::{Runner, Running, Waits, closed};
 
 /// A sign of life is given this many times within the time that a member may be silent, or late.
 const BEATS: u32 = 10;
@@ -55,7 +55,13 @@ const BEATS: u32 = 10;
 /// one with [`Lobby::form`] in a higher generation, without new processes.
 pub struct Group {
     inner: Arc<Inner>,
-    thread: Option<JoinHandle<()>>,
+    /// `None` once the group was closed.
+    threads: Mutex<Option<Threads>>,
+}
+
+/// The threads of a member, which end when it leaves the group.
+struct Threads {
+    engine: JoinHandle<()>,
     /// Where the group is on several hosts.
     heartbeat: Option<Heartbeat>,
 }
@@ -101,14 +107,13 @@ impl Group {
             shapes: Mutex::default(),
         });
         let served = Arc::clone(&inner);
-        let thread = std::thread::Builder::new()
+        let engine = std::thread::Builder::new()
             .name("grampus-group".into())
             .spawn(move || served.engine.serve(&served.segment, beat))
             .map_err(|error| CollectiveError::System(format!("cannot start a thread: {error}")))?;
         Ok(Self {
             inner,
-            thread: Some(thread),
-            heartbeat,
+            threads: Mutex::new(Some(Threads { engine, heartbeat })),
         })
     }
 
@@ -192,8 +197,32 @@ impl Group {
         self.inner.mail.start(letter, keep)
     }
 
+    /// Leaves the group, however many references to it there are. The other members are told. Calls on their way are
+    /// given up, and further ones end with [`CollectiveError::Ended`]. Closing a second time does nothing.
+    pub fn close(&self) {
+        // In a fork the parent is still in the group.
+        if self.inner.segment.is_inherited() {
+            return;
+        }
+        let block = self.inner.segment.block(self.inner.segment.me());
+        block.left.store(1, Ordering::Release);
+        self.inner.mail.close();
+        self.inner.engine.close();
+        // The lock is held to the end, so that a second caller returns only when the group has been left.
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Threads { engine, heartbeat }) = threads.take() {
+            // It cannot panic with anything that is not printed already.
+            let _ = engine.join();
+            // Last of all: peers hear why the group ended, or that this member left it.
+            drop(heartbeat);
+        }
+    }
+
     fn plan(&self, request: Request) -> Result<Running<Work>, CollectiveError> {
         let inner = &*self.inner;
+        if inner.engine.is_closed() {
+            return Err(closed());
+        }
         if inner.segment.is_inherited() {
             return Err(CollectiveError::Argument(
                 "this process was forked from a member of the group: form a group of its own".into(),
@@ -234,19 +263,11 @@ impl Inner {
 impl Drop for Group {
     fn drop(&mut self) {
         if self.inner.segment.is_inherited() {
-            // The parent is still in the group, and its thread is not here.
-            std::mem::forget((self.thread.take(), self.heartbeat.take()));
+            // The parent is still in the group, and its threads are not here.
+            let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(threads.take());
             return;
         }
-        let block = self.inner.segment.block(self.inner.segment.me());
-        block.left.store(1, Ordering::Release);
-        self.inner.mail.close();
-        self.inner.engine.close();
-        if let Some(thread) = self.thread.take() {
-            // It cannot panic with anything that is not printed already.
-            let _ = thread.join();
-        }
-        // Last of all: peers hear why the group ended, or that this member left it.
-        drop(self.heartbeat.take());
+        self.close();
     }
 }

@@ -88,8 +88,10 @@ impl Runner {
         running: &mut Running<E>,
         patience: Patience<'_>,
     ) -> Result<bool, CollectiveError> {
-        if let Some(why) = &self.ended {
-            return Err(CollectiveError::Ended { why: why.to_string() });
+        match &self.ended {
+            None => {}
+            Some(ended @ CollectiveError::Ended { .. }) => return Err(ended.clone()),
+            Some(why) => return Err(CollectiveError::Ended { why: why.to_string() }),
         }
         running.call.number = self.calls;
         let driven = self.go_on(running, patience);
@@ -112,9 +114,13 @@ impl Runner {
         }
     }
 
-    /// Leaves the group: nothing will be called any more.
-    pub fn leave(&mut self) {
+    /// Leaves the group, and the call that is half way: its memory belongs to the caller again.
+    pub fn leave<E>(&mut self, half_way: Option<&Running<E>>) {
         self.ended.get_or_insert_with(closed);
+        self.post.abandon();
+        if let Some(running) = half_way {
+            self.detach(running);
+        }
         self.post.close();
     }
 
@@ -324,6 +330,6 @@ impl Runner {
 /// Why calls fail after the group was left.
 pub(super) fn closed() -> CollectiveError {
     CollectiveError::Ended {
-        why: "it was closed".into(),
+        why: "this member closed it".into(),
     }
 }

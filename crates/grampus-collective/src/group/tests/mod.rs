@@ -6,6 +6,7 @@ use std::time::Duration;
 use grampus_core::{JobId, JobKey};
 use half::bf16;
 
+mod closing;
 mod forming;
 mod lanes;
 mod slow;
