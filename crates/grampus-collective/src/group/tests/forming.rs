@@ -1,12 +1,16 @@
 //! What comes for groups that do not form, and what a process without descriptors does.
 
 use std::fs::File;
+use std::io::Write;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{formed_by, id, open_lobby, pause};
+use crate::group::lobby::hash;
 use crate::group::{Card, Lobby};
 use crate::{CollectiveError, Settings};
 
@@ -17,6 +21,7 @@ const ALONE: &str = "GRAMPUS_TEST_ALONE";
 fn forming(within: Duration) -> Settings {
     Settings {
         forming: within,
+        deadline: 30 * SECOND,
         ..Settings::default()
     }
 }
@@ -161,6 +166,70 @@ fn who_never_comes_is_named_by_all_of_its_host() {
                 assert!(why.contains(named), "rank {rank}: {why}");
             });
         }
+    });
+}
+
+/// Such as a rank whose process started long after the others.
+#[test]
+fn a_rank_that_comes_late_is_told_that_the_group_was_given_up() {
+    // With a rank of another host that never comes, with one of the first rank's host, and with one between.
+    for places in [&[1, 2][..], &[1, 1, 2], &[1, 2, 3]] {
+        let lobbies: Vec<Lobby> = places.iter().map(|place| open_lobby(*place)).collect();
+        let (cards, late) = (cards(&lobbies), places.len() - 1);
+        let first = lobbies[0].form(&id(1), 0, &cards, &forming(SECOND / 2));
+        assert!(first.is_err(), "{places:?}");
+        let began = Instant::now();
+        let error = lobbies[late].form(&id(1), late, &cards, &forming(30 * SECOND));
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains("rank 0 on host-1 gave the group up"), "{error}");
+        assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_group_that_was_given_up_can_form_when_asked_for_again() {
+    let lobbies = [1, 2].map(open_lobby);
+    let cards = cards(&lobbies);
+    let first = lobbies[0].form(&id(1), 0, &cards, &forming(SECOND / 2));
+    assert!(first.is_err());
+    std::thread::scope(|scope| {
+        for (rank, lobby) in lobbies.iter().enumerate() {
+            let cards = &cards;
+            scope.spawn(move || {
+                pause(SECOND * rank as u32);
+                let group = lobby.form(&id(1), rank, cards, &forming(20 * SECOND));
+                group.unwrap().barrier().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_stalls_holds_up_no_member_of_the_host() {
+    let lobbies = [1, 1].map(open_lobby);
+    let cards = cards(&lobbies);
+    let door = SocketAddr::from_abstract_name(cards[0].door(hash(&id(1)))).unwrap();
+    std::thread::scope(|scope| {
+        let form = |rank: usize| {
+            let (lobby, cards) = (&lobbies[rank], &cards);
+            move || {
+                let group = lobby.form(&id(1), rank, cards, &forming(30 * SECOND));
+                group.unwrap().barrier().unwrap();
+            }
+        };
+        let first = scope.spawn(form(0));
+        let connect = || UnixStream::connect_addr(&door).ok();
+        let mut stalled = (0..200).find_map(|_| {
+            pause(SECOND / 20);
+            connect()
+        });
+        // So begins every handshake.
+        stalled.as_mut().unwrap().write_all(b"grampus\n").unwrap();
+        pause(SECOND / 2);
+        let began = Instant::now();
+        scope.spawn(form(1)).join().unwrap();
+        first.join().unwrap();
+        assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
     });
 }
 
