@@ -1,11 +1,12 @@
 //! Members that leave while other references to their group live, or other threads are in a call.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{on_hosts, pause, settings};
+use super::{Gate, on_hosts, pause, settings, since};
 use crate::group::{Group, Letter, Way};
 use crate::numerics::{DType, Op};
+use crate::shared::monotonic;
 use crate::{CollectiveError, Loss};
 
 /// Far less than the deadline of calls, and enough for a machine under load.
@@ -18,12 +19,13 @@ fn sum(group: &Group) -> Result<(), CollectiveError> {
 #[test]
 fn a_member_that_closes_has_left_whatever_refers_to_the_group() {
     for places in [&[1, 1][..], &[1, 2], &[1, 2, 1]] {
+        let formed = Gate::default();
         let errors = on_hosts(places, settings(), |group| {
-            group.barrier().unwrap();
+            formed.pass(places.len());
             if group.rank() != 1 {
-                let begin = Instant::now();
+                let began = monotonic();
                 let error = sum(&group).unwrap_err();
-                assert!(begin.elapsed() < SOON, "{:?}: {error}", begin.elapsed());
+                assert!(since(began) < SOON, "{:?}: {error}", since(began));
                 return Some(error);
             }
             let group = Arc::new(group);
@@ -63,15 +65,16 @@ fn a_member_that_closes_has_left_whatever_refers_to_the_group() {
 #[test]
 fn a_call_of_another_thread_ends_when_the_group_is_closed() {
     for places in [[1, 1], [1, 2]] {
+        let formed = Gate::default();
         on_hosts(&places, settings(), |group| {
-            group.barrier().unwrap();
+            formed.pass(2);
             if group.rank() == 0 {
                 // It comes too late.
                 pause(Duration::from_secs(1));
                 assert!(sum(&group).is_err());
                 return;
             }
-            let begin = Instant::now();
+            let began = monotonic();
             std::thread::scope(|scope| {
                 let calls: Vec<_> = (0..2).map(|_| scope.spawn(|| sum(&group))).collect();
                 let started = group.all_reduce_async([1.0_f32; 8], Op::Sum);
@@ -85,7 +88,7 @@ fn a_call_of_another_thread_ends_when_the_group_is_closed() {
                 }
                 assert!(started.unwrap().wait().is_err());
             });
-            assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+            assert!(since(began) < SOON, "{:?}", since(began));
         });
     }
 }
@@ -102,7 +105,7 @@ fn a_letter_of_another_thread_ends_when_the_group_is_closed() {
             pause(Duration::from_secs(1));
             return;
         }
-        let begin = Instant::now();
+        let began = monotonic();
         std::thread::scope(|scope| {
             // One waits in a group of two that has formed, the other for one to form.
             let letters: Vec<_> = [7, 8]
@@ -127,6 +130,6 @@ fn a_letter_of_another_thread_ends_when_the_group_is_closed() {
                 assert!(letter.join().unwrap().is_err());
             }
         });
-        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+        assert!(since(began) < SOON, "{:?}", since(began));
     });
 }
