@@ -20,7 +20,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// How soon to accept again where this process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where it listens, and as whom.
+/// Where it listens, and under which name.
 pub(super) struct Door {
     pub address: IpAddr,
     pub port: u16,

@@ -24,7 +24,7 @@ pub(super) struct Dialling<'a> {
     pub cards: &'a [Card],
     pub group: u64,
     pub settings: &'a Settings,
-    /// When those who have not come are given up.
+    /// When members that have not come are given up.
     pub end: Duration,
     pub hope: &'a Hope<'a>,
 }

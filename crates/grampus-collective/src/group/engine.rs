@@ -1,4 +1,4 @@
-//! One call after the other, by whoever has time: the thread that waits for one, or the group's own.
+//! Runs one call after the other, in a thread that waits for one or in the group's own.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use crate::CollectiveError;
 use crate::request::Work;
 use crate::shared::{Segment, monotonic};
 
-/// How long whoever started a call has it for itself.
+/// How long the thread that started a call has it for itself.
 const HEAD_START: Duration = Duration::from_micros(200);
 /// How long a waiting thread sleeps before it looks whether it can drive.
 const LOOK: Duration = Duration::from_millis(5);
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
     pub keep: Box<dyn Any + Send>,
 }
 
-/// Whoever holds this drives.
+/// The thread that holds this drives.
 struct Seat {
     runner: Runner,
     current: Option<Entry>,
@@ -39,8 +39,7 @@ pub(crate) struct Engine {
     bell: Mutex<bool>,
     rung: Condvar,
     closing: AtomicBool,
-    /// Waiting threads that have given up. Whichever call is on its way then ends the group, be it theirs or one
-    /// before it.
+    /// Waiting threads that have given up. The call on its way then ends the group, even if it is one before theirs.
     giving_up: AtomicUsize,
 }
 
@@ -90,7 +89,7 @@ impl Engine {
         ticket
     }
 
-    /// Waits for a call, driving it where nobody else does.
+    /// Waits for a call, driving it where no other thread does.
     pub fn wait(&self, ticket: &Ticket, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
         let mut told = false;
         let outcome = loop {
@@ -139,10 +138,10 @@ impl Engine {
             let rung = std::mem::take(&mut *bell);
             drop(bell);
             if rung {
-                // Whoever started a call often sees it through at once, and does so sooner than two threads would.
+                // The thread that started a call often sees it through at once, and sooner than two threads would.
                 std::thread::park_timeout(HEAD_START);
             }
-            // Never waits for the seat, which may take long: whoever leaves it with calls pending rings.
+            // Never waits for the seat, which may take long: a thread that leaves it with calls pending rings.
             if self.pending.load(Ordering::Acquire) > 0
                 && let Some(mut seat) = self.try_seat()
             {
@@ -159,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// Ends the group's own thread; calls on their way are given up, in whichever thread.
+    /// Ends the group's own thread; calls on their way are given up, in all threads.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.ring();
@@ -245,7 +244,7 @@ impl Engine {
 
     fn settle(&self, seat: &mut Seat, outcome: Result<(), CollectiveError>) {
         if let Some(entry) = seat.current.take() {
-            // The memory is free to go before anyone learns of the end.
+            // The memory is free to go before a waiting thread learns of the end.
             drop(entry.keep);
             self.pending.fetch_sub(1, Ordering::AcqRel);
             entry.ticket.settle(outcome);

@@ -43,7 +43,7 @@ pub(super) struct Gathering<'a> {
     pub door: String,
     pub roster: &'a Roster,
     pub settings: &'a Settings,
-    /// When those who have not come are given up.
+    /// When members that have not come are given up.
     pub end: Duration,
     pub hope: &'a Hope<'a>,
 }
@@ -72,7 +72,7 @@ impl Gathering<'_> {
             }
             return led;
         }
-        // The first member names those who are missing.
+        // The first member names those that are missing.
         let followed = tokio::select! {
             followed = tokio::time::timeout(left.saturating_add(GRACE), self.follow(&limits)) => followed,
             lost = lost(self.hope) => Ok(Err(lost)),
@@ -180,7 +180,7 @@ impl Gathering<'_> {
                 locals.len()
             )));
         }
-        // Which way a sum takes depends on it: members that differ would read what nobody wrote.
+        // Which way a sum takes depends on it: members that differ would read what no member wrote.
         if flat != self.settings.flat {
             return Err(form(format!(
                 "{leader} sums up to {flat} bytes flat, this rank up to {}: give all the same settings",
@@ -223,14 +223,14 @@ impl Gathering<'_> {
     }
 }
 
-/// Tells those who came why the group will not form.
+/// Tells the members that came why the group will not form.
 async fn give_up(come: &mut BTreeMap<usize, Link>, error: &CollectiveError) {
     let why = match error {
         CollectiveError::Form { why } => why.clone(),
         other => other.to_string(),
     };
     for (_, mut link) in std::mem::take(come) {
-        // Who does not hear it hears the end of the link.
+        // A member that does not hear it hears the end of the link.
         if let Ok(frame) = Frame::message(&Message::GivenUp { why: why.clone() }) {
             let _ = link.sender.send(frame).await;
         }

@@ -21,7 +21,7 @@ use crate::{CollectiveError, Settings};
 
 /// How often a group that is forming asks whether there is hope.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// How much later those give up who only see that others do not answer: who knows whom they wait for speaks first.
+/// How much later a member gives up that only sees that another does not answer: one that knows the missing rank speaks first.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Bytes of a slot where turns wait for other hosts: longer turns, fewer waits.
 const FAR_SLOT: usize = 2 << 20;
@@ -224,7 +224,7 @@ impl Lobby {
     }
 }
 
-/// How soon to try again: soon at first, and less often for whoever is late.
+/// How soon to try again: soon at first, and less often for a member that is late.
 #[derive(Default)]
 pub(super) struct Retry(u32);
 

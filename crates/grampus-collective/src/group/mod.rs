@@ -132,7 +132,7 @@ impl Group {
         &self.inner.id
     }
 
-    /// For whoever hears from elsewhere that a member is lost.
+    /// For other threads that hear from elsewhere that a member is lost.
     pub fn notice(&self) -> Notice {
         Notice::to(&self.inner)
     }
@@ -157,16 +157,16 @@ impl Group {
     /// Makes a call and waits for its end. Where `gives_up` says so, the call is given up and the group ends.
     ///
     /// # Safety
-    /// All memory of the request is valid, and used by nobody else, until this returns.
+    /// All memory of the request is valid, and not used otherwise, until this returns.
     pub unsafe fn call(&self, request: Request, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
         let running = self.plan(request)?;
         self.inner.engine.call(running, gives_up)
     }
 
-    /// Starts a call. `keep` is dropped when it is through, by whichever thread.
+    /// Starts a call. `keep` is dropped when it is through, in any thread.
     ///
     /// # Safety
-    /// All memory of the request is valid until `keep` is dropped, and used by nobody else.
+    /// All memory of the request is valid until `keep` is dropped, and not used otherwise.
     pub unsafe fn start_call(
         &self,
         request: Request,
@@ -180,7 +180,7 @@ impl Group {
     /// Sends or receives memory, and waits until it has arrived; see [`Group::send`] and [`Group::recv`].
     ///
     /// # Safety
-    /// The memory is valid, and used by nobody else, until this returns.
+    /// The memory is valid, and not used otherwise, until this returns.
     pub unsafe fn mail(&self, letter: Letter, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
         self.inner.mail.call(letter, gives_up)
     }
@@ -188,7 +188,7 @@ impl Group {
     /// Like [`Group::mail`], but returns at once. `keep` is dropped when the memory has arrived.
     ///
     /// # Safety
-    /// The memory is valid, and used by nobody else, until `keep` is dropped.
+    /// The memory is valid, and not used otherwise, until `keep` is dropped.
     pub unsafe fn start_mail(
         &self,
         letter: Letter,

@@ -10,7 +10,7 @@ use crate::error::Loss;
 /// Lets another thread end a group of which a member is lost. It does not keep the group alive.
 ///
 /// Members notice by themselves that another died, where its process or its connection tells. A host that is cut off
-/// tells nothing, and whoever watches over it by other means may know long before the calls run out of patience.
+/// tells nothing, and a driver that watches over it by other means may know long before the calls run out of patience.
 pub struct Notice(Weak<Inner>);
 
 impl Notice {

@@ -14,7 +14,7 @@ use crate::exchange::{Deck, Exchange, Posted, Step};
 use crate::shared::{Segment, monotonic};
 use crate::{CollectiveError, Loss, Settings};
 
-/// How often the connections are looked at before anyone sleeps over them.
+/// How often the connections are looked at before the thread sleeps over them.
 const GLANCES: u32 = 16;
 
 /// Every so many meetings a member shows that it lives, also where it never has to sleep.
@@ -55,7 +55,7 @@ pub(crate) struct Runner {
     ended: Option<CollectiveError>,
     /// When the health of those that are waited for was last looked at.
     looked: Duration,
-    /// Rung when the group has ended; nothing where nobody listens.
+    /// Rung when the group has ended; `None` on one host.
     bell: Option<Arc<Bell>>,
 }
 
@@ -106,7 +106,7 @@ impl Runner {
         driven
     }
 
-    /// A buffer that others write to belongs to the caller again, who may use it for something else.
+    /// A buffer that others write to belongs to the caller again, and may be used for something else.
     fn detach<E>(&self, running: &Running<E>) {
         let bytes = running.call.count as usize * running.call.dtype.size();
         if let (Some(offset), Ok(arena)) = (running.place.checked_sub(1), self.segment.arena()) {
@@ -261,7 +261,7 @@ impl Runner {
         Ok(())
     }
 
-    /// That those on other hosts without whom the call does not get on live, and are not late.
+    /// Checks that the ranks of other hosts that the call needs live and are not late.
     fn check_peers(&mut self, now: Duration, call: &Call) -> Result<(), CollectiveError> {
         let resumed = now.saturating_sub(self.segment.resumed());
         let Settings {
