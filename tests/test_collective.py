@@ -12,6 +12,7 @@ import pytest
 from processes import PATIENCE, finish, read_line, start
 
 import grampus as gp
+from grampus import _native
 from grampus.errors import CallMismatch, CollectiveError, PeerLost, WorkerDied
 
 HOST = os.uname().nodename
@@ -434,6 +435,31 @@ def test_a_group_that_is_closed_is_left(workers):
     assert left[0] == "PeerLost" and "lost rank 1" in left[1] and "it left the group" in left[1]
     assert closed[:2] == ("CollectiveError", "the group has ended: it was closed here; form a new one")
     assert {total for _, _, total in (left, closed, *rest)} == {workers}
+
+
+def test_a_group_that_is_closed_is_left_whatever_refers_to_it(workers):
+    """An exception that is kept holds frames, and with them the gradients of a model."""
+
+    def work():
+        group = gp.collective.new_group(list(range(gp.world_size())))
+        group.barrier()
+        mine = (gp.rank(), gp.rank() + 1)
+        gradients = _native.Gradients(group._native, mine, gp.world_size(), [(0, 10)])
+        if gp.rank() != 1:
+            began = time.monotonic()
+            with pytest.raises(PeerLost, match="it left the group") as caught:
+                group.barrier()
+            return caught.value.rank, time.monotonic() - began < 5
+        group.close()
+        group.close()
+        gradients.skip(0)
+        with pytest.raises(CollectiveError, match=r"the group has ended \(this member closed it\)"):
+            gradients.finish()
+        time.sleep(6)
+        return None
+
+    found = gp.run(work)
+    assert found == [None if rank == 1 else (1, True) for rank in range(workers)]
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,8 @@ impl Entry {
 /// Only calls that are safe between fork and exec.
 fn become_worker(parent: u32) -> io::Result<()> {
     setpgid(None, None)?;
-    // The signal follows the thread that forked; the supervisor has one thread, which lives as long as it.
+    // The signal follows the thread that forked: the supervisor's loop, whose thread lives as long as the process. The thread that
+    // writes log files never forks.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let alive = getppid().is_some_and(|now| now.as_raw_nonzero().get() as u32 == parent);
     if alive {

@@ -1,7 +1,7 @@
 //! Shows peers on other hosts that this process lives, and hears whether they do.
 //!
 //! It has a thread of its own, which waits for nothing but its wires and the time: not for members of this host, not for
-//! whoever drives calls, and not for a lock of the language on top. So a beat proves that the process runs and that the
+//! threads that drive calls, and not for a lock of the language on top. So a beat proves that the process runs and that the
 //! network carries what it sends. It does not prove that the member gets on: that is for deadlines. A process that was
 //! stopped sends none, and is silent. (`CL-9`)
 //!
@@ -131,7 +131,7 @@ impl Heart {
             if let Some(cause) = news.cause {
                 self.segment.end(&cause);
             }
-            // After the cause: whoever sees the end takes it for the cause where there is none.
+            // After the cause: a call that sees the end takes it for the cause where there is none.
             if let Some(end) = news.end {
                 wire.health.set_end(end);
             }

@@ -7,7 +7,7 @@ use grampus_core::{Address, JoinString};
 use grampus_net::{Limits, NetError, Ready, Security, Wire, connect_wire, wait_ready};
 
 use super::acceptor::{Acceptor, Arrival};
-use super::lobby::{Hope, LOOK, Lobby, Retry, form, lost, wire_ending};
+use super::lobby::{Hope, LOOK, Lobby, Retry, form, wire_ending};
 use super::roster::Roster;
 use super::{Card, Connections};
 use crate::across::{ControlWire, PeerHealth, Post, Stream};
@@ -24,14 +24,14 @@ pub(super) struct Dialling<'a> {
     pub cards: &'a [Card],
     pub group: u64,
     pub settings: &'a Settings,
-    /// When those who have not come are given up.
+    /// When members that have not come are given up.
     pub end: Duration,
     pub hope: &'a Hope<'a>,
 }
 
 impl Dialling<'_> {
-    /// The connections with ranks of other hosts, once these have theirs as well: none of them begins to be waited for
-    /// in calls before it is there.
+    /// The connections with ranks of other hosts, once these have theirs as well: calls wait for no rank that is not
+    /// there yet.
     pub fn connections(&self, runtime: &tokio::runtime::Runtime) -> Result<Connections, CollectiveError> {
         let (mut post, mut control) = (Vec::new(), Vec::new());
         if self.roster.topology.is_one_host() {
@@ -49,9 +49,9 @@ impl Dialling<'_> {
             .into_iter()
             .partition(|peer| *peer < me);
         for peer in lower.into_iter().chain(higher) {
-            let wire = |stream: Stream| match peer < me {
-                true => runtime.block_on(self.dialled(peer, stream)),
-                false => self.taken(&acceptor, peer, stream),
+            let mut wire = |stream: Stream| match peer < me {
+                true => runtime.block_on(self.dialled(peer, stream, &mut control)),
+                false => self.taken(&acceptor, peer, stream, &mut control),
             };
             let [bulk, sums, third] = Stream::ALL;
             let (bulk, sums, third) = (wire(bulk)?, wire(sums)?, wire(third)?);
@@ -74,14 +74,29 @@ impl Dialling<'_> {
         })
     }
 
-    async fn dialled(&self, peer: usize, stream: Stream) -> Result<Wire, CollectiveError> {
+    async fn dialled(
+        &self,
+        peer: usize,
+        stream: Stream,
+        control: &mut [ControlWire],
+    ) -> Result<Wire, CollectiveError> {
         let left = self.end.saturating_sub(monotonic());
         let name = self.wire_name(self.roster.me, stream);
         tokio::select! {
             dialled = tokio::time::timeout(left, self.dial(peer, &name)) => {
                 dialled.unwrap_or_else(|_| Err(self.late(peer)))
             }
-            lost = lost(self.hope) => Err(lost),
+            why = self.given_up(control) => Err(why),
+        }
+    }
+
+    /// Ends when there is no hope, or a peer that has its connections gives the group up.
+    async fn given_up(&self, control: &mut [ControlWire]) -> CollectiveError {
+        loop {
+            if let Err(why) = (self.hope)().and_then(|()| self.hear(control)) {
+                return why;
+            }
+            tokio::time::sleep(LOOK).await;
         }
     }
 
@@ -119,10 +134,17 @@ impl Dialling<'_> {
         }
     }
 
-    fn taken(&self, acceptor: &Acceptor, peer: usize, stream: Stream) -> Result<Wire, CollectiveError> {
+    fn taken(
+        &self,
+        acceptor: &Acceptor,
+        peer: usize,
+        stream: Stream,
+        control: &mut [ControlWire],
+    ) -> Result<Wire, CollectiveError> {
         let name = self.wire_name(peer, stream);
         loop {
             (self.hope)()?;
+            self.hear(control)?;
             let left = self.end.saturating_sub(monotonic());
             match acceptor.take(&name, left.min(LOOK)) {
                 Some(Arrival::Here(wire)) => return Ok(wire),
@@ -137,18 +159,7 @@ impl Dialling<'_> {
     fn greet(&self, control: &mut [ControlWire]) -> Result<(), CollectiveError> {
         control.iter_mut().for_each(|wire| wire.beat(0));
         loop {
-            for wire in control.iter_mut() {
-                wire.push();
-                let news = wire.take_in();
-                if let Some(cause) = news.cause {
-                    return Err(cause);
-                }
-                if news.end.is_some() && !wire.has_greeted() {
-                    return Err(self.gone(wire.health.rank));
-                }
-                // The heartbeat hears of it.
-                news.end.into_iter().for_each(|end| wire.health.set_end(end));
-            }
+            self.hear(control)?;
             let Some(missing) = control.iter().find(|wire| !wire.has_greeted()) else {
                 return Ok(());
             };
@@ -159,6 +170,23 @@ impl Dialling<'_> {
             let wanted: Vec<(&Wire, Ready)> = control.iter().filter_map(ControlWire::wanted).collect();
             wait_ready(&wanted, LOOK)?;
         }
+    }
+
+    /// Takes in what peers say; an error where one of them has given the group up.
+    fn hear(&self, control: &mut [ControlWire]) -> Result<(), CollectiveError> {
+        for wire in control {
+            wire.push();
+            let news = wire.take_in();
+            if let Some(cause) = news.cause {
+                return Err(cause);
+            }
+            if news.end.is_some() && !wire.has_greeted() {
+                return Err(self.gone(wire.health.rank));
+            }
+            // The heartbeat hears of it.
+            news.end.into_iter().for_each(|end| wire.health.set_end(end));
+        }
+        Ok(())
     }
 
     fn wire_name(&self, dialler: usize, stream: Stream) -> String {

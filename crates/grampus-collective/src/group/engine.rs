@@ -1,4 +1,4 @@
-//! One call after the other, by whoever has time: the thread that waits for one, or the group's own.
+//! Runs one call after the other, in a thread that waits for one or in the group's own.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use crate::CollectiveError;
 use crate::request::Work;
 use crate::shared::{Segment, monotonic};
 
-/// How long whoever started a call has it for itself.
+/// How long the thread that started a call has it for itself.
 const HEAD_START: Duration = Duration::from_micros(200);
 /// How long a waiting thread sleeps before it looks whether it can drive.
 const LOOK: Duration = Duration::from_millis(5);
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
     pub keep: Box<dyn Any + Send>,
 }
 
-/// Whoever holds this drives.
+/// The thread that holds this drives.
 struct Seat {
     runner: Runner,
     current: Option<Entry>,
@@ -39,8 +39,7 @@ pub(crate) struct Engine {
     bell: Mutex<bool>,
     rung: Condvar,
     closing: AtomicBool,
-    /// Waiting threads that have given up. Whichever call is on its way then ends the group, be it theirs or one
-    /// before it.
+    /// Waiting threads that have given up. The call on its way then ends the group, even if it is one before theirs.
     giving_up: AtomicUsize,
 }
 
@@ -70,7 +69,8 @@ impl Engine {
         if let Some(mut seat) = self.try_seat()
             && self.pending.load(Ordering::Acquire) == 0
         {
-            let driven = seat.runner.drive(&mut running, Patience::Until(gives_up));
+            let gives_up = || self.is_closed() || gives_up();
+            let driven = seat.runner.drive(&mut running, Patience::Until(&gives_up));
             drop(seat);
             self.pass_on();
             return driven.map(drop);
@@ -89,7 +89,7 @@ impl Engine {
         ticket
     }
 
-    /// Waits for a call, driving it where nobody else does.
+    /// Waits for a call, driving it where no other thread does.
     pub fn wait(&self, ticket: &Ticket, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
         let mut told = false;
         let outcome = loop {
@@ -128,7 +128,7 @@ impl Engine {
 
     /// The group's own thread: drives what was started, and shows that the process lives.
     pub fn serve(&self, segment: &Segment, beat: Duration) {
-        while !self.closing.load(Ordering::Acquire) {
+        while !self.is_closed() {
             segment.beat();
             let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
             let (mut bell, _) = self
@@ -138,32 +138,35 @@ impl Engine {
             let rung = std::mem::take(&mut *bell);
             drop(bell);
             if rung {
-                // Whoever started a call often sees it through at once, and does so sooner than two threads would.
+                // The thread that started a call often sees it through at once, and sooner than two threads would.
                 std::thread::park_timeout(HEAD_START);
             }
-            // Never waits for the seat, which may take long: whoever leaves it with calls pending rings.
+            // Never waits for the seat, which may take long: a thread that leaves it with calls pending rings.
             if self.pending.load(Ordering::Acquire) > 0
                 && let Some(mut seat) = self.try_seat()
             {
-                self.drive(
-                    &mut seat,
-                    Patience::Aside(&|| self.closing.load(Ordering::Acquire)),
-                    None,
-                );
+                self.drive(&mut seat, Patience::Aside(&|| false), None);
             }
         }
         // What is left will never be driven.
-        let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.next(&mut seat) {
-            self.settle(&mut seat, Err(closed()));
+        let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let seat = &mut *guard;
+        seat.runner
+            .leave(seat.current.as_ref().map(|entry| &entry.running));
+        while self.next(seat) {
+            self.settle(seat, Err(closed()));
         }
-        seat.runner.leave();
     }
 
-    /// Ends the group's own thread; calls on their way are given up.
+    /// Ends the group's own thread; calls on their way are given up, in all threads.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.ring();
+    }
+
+    /// Whether this member has left, or is about to.
+    pub fn is_closed(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     fn enqueue(&self, running: Running<Work>, keep: Box<dyn Any + Send>) -> Arc<Ticket> {
@@ -174,6 +177,13 @@ impl Engine {
             keep,
         };
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: the group's own thread empties the queue only after it has seen that the group is closed.
+        if self.is_closed() {
+            drop(queue);
+            drop(entry.keep);
+            ticket.settle(Err(closed()));
+            return ticket;
+        }
         queue.push_back(entry);
         self.pending.fetch_add(1, Ordering::AcqRel);
         ticket
@@ -204,7 +214,8 @@ impl Engine {
         while last.is_none_or(|ticket| ticket.outcome().is_none()) && self.next(seat) {
             let Seat { runner, current } = &mut *seat;
             let Some(entry) = current else { return };
-            let gives_up = || patience.gives_up() || self.giving_up.load(Ordering::Acquire) > 0;
+            let gives_up =
+                || self.is_closed() || self.giving_up.load(Ordering::Acquire) > 0 || patience.gives_up();
             let patience = match patience {
                 Patience::Until(_) => Patience::Until(&gives_up),
                 Patience::Aside(_) => Patience::Aside(&gives_up),
@@ -233,7 +244,7 @@ impl Engine {
 
     fn settle(&self, seat: &mut Seat, outcome: Result<(), CollectiveError>) {
         if let Some(entry) = seat.current.take() {
-            // The memory is free to go before anyone learns of the end.
+            // The memory is free to go before a waiting thread learns of the end.
             drop(entry.keep);
             self.pending.fetch_sub(1, Ordering::AcqRel);
             entry.ticket.settle(outcome);

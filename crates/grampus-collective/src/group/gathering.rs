@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use grampus_core::{Address, JobId, JobKey, JoinString};
-use grampus_net::{Frame, Limits, Link, Listener, connect_to};
+use grampus_net::{Frame, Incoming, Limits, Link, Listener, connect_to};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
 use super::lobby::{GRACE, Hope, Retry, form, lost};
 use super::roster::Roster;
 use crate::shared::{Layout, Segment, monotonic};
 use crate::{CollectiveError, Settings};
+
+/// How long one handshake may take, however long the group may form.
+const HANDSHAKE: Duration = Duration::from_secs(60);
 
 #[derive(Serialize, Deserialize)]
 enum Message {
@@ -39,7 +43,7 @@ pub(super) struct Gathering<'a> {
     pub door: String,
     pub roster: &'a Roster,
     pub settings: &'a Settings,
-    /// When those who have not come are given up.
+    /// When members that have not come are given up.
     pub end: Duration,
     pub hope: &'a Hope<'a>,
 }
@@ -49,7 +53,7 @@ impl Gathering<'_> {
     pub async fn segment(&self) -> Result<Segment, CollectiveError> {
         let locals = self.roster.topology.locals();
         let limits = Limits {
-            handshake: self.settings.forming,
+            handshake: self.settings.forming.min(HANDSHAKE),
             // The arena is as large as the host's memory for every member; nothing of it is there before it is used.
             memory: u64::MAX,
             ..Limits::default()
@@ -68,7 +72,7 @@ impl Gathering<'_> {
             }
             return led;
         }
-        // The first member names those who are missing.
+        // The first member names those that are missing.
         let followed = tokio::select! {
             followed = tokio::time::timeout(left.saturating_add(GRACE), self.follow(&limits)) => followed,
             lost = lost(self.hope) => Ok(Err(lost)),
@@ -94,13 +98,17 @@ impl Gathering<'_> {
             let listener = Listener::hidden(&self.door, self.job, self.key.clone(), limits)
                 .await?
                 .named(&name(self.roster.me))?;
+            // Side by side: a connection that stalls holds up no other.
+            let mut greeted = JoinSet::new();
             while come.len() + 1 < members {
-                // Strangers and the impatient are not the group's concern: whoever belongs here comes again.
-                let Ok(mut link) = listener.accept().await?.handshake().await else {
-                    continue;
-                };
-                if let Ok(Message::Hello { rank }) = hear(&mut link).await {
-                    come.insert(rank as usize, link);
+                tokio::select! {
+                    incoming = listener.accept() => drop(greeted.spawn(greet(incoming?))),
+                    // A broken connection is dropped: a member connects again, and a stranger does not matter.
+                    Some(greeting) = greeted.join_next() => {
+                        if let Ok(Ok((rank, link))) = greeting {
+                            come.insert(rank, link);
+                        }
+                    }
                 }
             }
         }
@@ -172,7 +180,7 @@ impl Gathering<'_> {
                 locals.len()
             )));
         }
-        // Which way a sum takes depends on it: members that differ would read what nobody wrote.
+        // Which way a sum takes depends on it: members that differ would read what no member wrote.
         if flat != self.settings.flat {
             return Err(form(format!(
                 "{leader} sums up to {flat} bytes flat, this rank up to {}: give all the same settings",
@@ -215,18 +223,27 @@ impl Gathering<'_> {
     }
 }
 
-/// Tells those who came why the group will not form.
+/// Tells the members that came why the group will not form.
 async fn give_up(come: &mut BTreeMap<usize, Link>, error: &CollectiveError) {
     let why = match error {
         CollectiveError::Form { why } => why.clone(),
         other => other.to_string(),
     };
     for (_, mut link) in std::mem::take(come) {
-        // Who does not hear it hears the end of the link.
+        // A member that does not hear it hears the end of the link.
         if let Ok(frame) = Frame::message(&Message::GivenUp { why: why.clone() }) {
             let _ = link.sender.send(frame).await;
         }
         link.sender.close().await;
+    }
+}
+
+/// A member of this host, with its rank.
+async fn greet(incoming: Incoming) -> Result<(usize, Link), CollectiveError> {
+    let mut link = incoming.handshake().await?;
+    match hear(&mut link).await? {
+        Message::Hello { rank } => Ok((rank as usize, link)),
+        _ => Err(form(format!("{} did not say its rank", link.peer.name))),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{CollectiveError, Settings};
 
 /// How often a group that is forming asks whether there is hope.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// How much later those give up who only see that others do not answer: who knows whom they wait for speaks first.
+/// How much later a member gives up that only sees that another does not answer: one that knows the missing rank speaks first.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Bytes of a slot where turns wait for other hosts: longer turns, fewer waits.
 const FAR_SLOT: usize = 2 << 20;
@@ -153,6 +153,7 @@ impl Lobby {
             hope,
         };
         let runtime = runtime()?;
+        self.welcome(hash(id));
         let segment = runtime.block_on(gathering.segment());
         let connected = segment.and_then(|segment| {
             let dialling = Dialling {
@@ -166,7 +167,7 @@ impl Lobby {
             };
             Ok((segment, dialling.connections(&runtime)?))
         });
-        let (segment, connections) = connected.inspect_err(|_| self.forget(hash(id)))?;
+        let (segment, connections) = connected.inspect_err(|_| self.give_up(hash(id), &roster))?;
         let (segment, roster) = (Arc::new(segment), Arc::new(roster.clone()));
         let mail = Mail::new(Office {
             lobby: self.clone(),
@@ -181,11 +182,22 @@ impl Lobby {
         Group::start(id.clone(), segment, roster, mail, connections, settings)
     }
 
-    /// Gives back what has come for a group that does not form.
-    fn forget(&self, group: u64) {
+    /// Closes the connections for a group that does not form, also those of ranks that come later.
+    fn give_up(&self, group: u64, roster: &Roster) {
+        if roster.topology.is_one_host() {
+            return;
+        }
+        // Without an acceptor a rank that comes later waits for its deadline; there is nothing else to do about it here.
+        if let Ok(acceptor) = self.acceptor() {
+            acceptor.give_up(wire_ending(group));
+        }
+    }
+
+    /// Takes in connections for a group again that was given up before.
+    fn welcome(&self, group: u64) {
         let acceptor = self.0.acceptor.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(acceptor) = &*acceptor {
-            acceptor.forget(&wire_ending(group));
+            acceptor.welcome(&wire_ending(group));
         }
     }
 
@@ -212,7 +224,7 @@ impl Lobby {
     }
 }
 
-/// How soon to try again: soon at first, and less often for whoever is late.
+/// How soon to try again: soon at first, and less often for a member that is late.
 #[derive(Default)]
 pub(super) struct Retry(u32);
 
@@ -253,7 +265,12 @@ pub(super) fn wire_ending(group: u64) -> String {
     format!("-{group:016x}")
 }
 
-fn hash(id: &GroupId) -> u64 {
+/// The part of a wire's name that [`wire_ending`] made.
+pub(super) fn wire_ending_of(name: &str) -> &str {
+    name.rfind('-').map_or(name, |at| &name[at..])
+}
+
+pub(super) fn hash(id: &GroupId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
     hasher.finish()

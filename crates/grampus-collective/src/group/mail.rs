@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::handle::RawHandle;
 use super::roster::Roster;
+use super::runner::closed;
 use super::ticket::Ticket;
 use super::{Card, Group, GroupId, Lobby};
 use crate::numerics::DType;
@@ -43,7 +44,7 @@ pub enum Way {
     From(usize),
 }
 
-// SAFETY: whoever sends or receives promises that the memory stays valid, whichever thread works on it.
+// SAFETY: the caller promises that the memory stays valid, for all threads that work on it.
 unsafe impl Send for Letter {}
 // SAFETY: as above.
 unsafe impl Sync for Letter {}
@@ -105,9 +106,14 @@ impl Mail {
         let open: Vec<_> = channels
             .extract_if(|_, channel| !matches!(channel, Channel::Forming(_)))
             .collect();
-        // Leaving a group takes its time, and whoever forms one needs the channels to say how that ended.
+        // Leaving a group takes its time, and a thread that forms one needs the channels to say how that ended.
         drop(channels);
-        drop(open);
+        for (_, channel) in open {
+            if let Channel::Open(group) = channel {
+                // A call of another thread may hold it, too.
+                group.close();
+            }
+        }
     }
 
     /// Sends or receives, and waits for the end.
@@ -118,7 +124,7 @@ impl Mail {
             _ => None,
         };
         match open {
-            // SAFETY: by contract of whoever calls.
+            // SAFETY: by contract of the caller.
             Some(group) => unsafe { group.call(letter.request(), gives_up) },
             None => self.start(letter, Box::new(()))?.wait(gives_up),
         }
@@ -128,6 +134,10 @@ impl Mail {
     pub fn start(&self, letter: Letter, keep: Box<dyn Any + Send>) -> Result<RawHandle, CollectiveError> {
         let route = self.0.check(letter)?;
         let mut channels = self.0.channels();
+        // Under the lock: channels that are opened before are closed with the rest.
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
         let ticket = Arc::new(Ticket::default());
         let waiting = Waiting {
             letter,
@@ -135,7 +145,7 @@ impl Mail {
             ticket: Arc::clone(&ticket),
         };
         match channels.get_mut(&route) {
-            // SAFETY: by contract of whoever calls.
+            // SAFETY: by contract of the caller.
             Some(Channel::Open(group)) => return unsafe { group.start_call(letter.request(), waiting.keep) },
             Some(Channel::Failed(error)) => return Err(error.clone()),
             Some(Channel::Forming(line)) => line.push_back(waiting),
@@ -229,6 +239,10 @@ impl Office {
         let Some(Channel::Forming(line)) = channels.remove(&route) else {
             return;
         };
+        let formed = match self.closed.load(Ordering::Acquire) {
+            true => Err(closed()),
+            false => formed,
+        };
         match formed {
             Err(error) => {
                 for waiting in line {
@@ -241,7 +255,7 @@ impl Office {
                 let started: Vec<_> = line
                     .into_iter()
                     .map(|waiting| {
-                        // SAFETY: by contract of whoever started it.
+                        // SAFETY: by contract of the caller that started it.
                         let handle = unsafe { group.start_call(waiting.letter.request(), waiting.keep) };
                         (handle, waiting.ticket)
                     })

@@ -43,7 +43,7 @@ use engine::Engine;
 use mail::Mail;
 use pace::NAP;
 use roster::Roster;
-use runner::{Runner, Running, Waits};
+use runner::{Runner, Running, Waits, closed};
 
 /// A sign of life is given this many times within the time that a member may be silent, or late.
 const BEATS: u32 = 10;
@@ -55,7 +55,13 @@ const BEATS: u32 = 10;
 /// one with [`Lobby::form`] in a higher generation, without new processes.
 pub struct Group {
     inner: Arc<Inner>,
-    thread: Option<JoinHandle<()>>,
+    /// `None` once the group was closed.
+    threads: Mutex<Option<Threads>>,
+}
+
+/// The threads of a member, which end when it leaves the group.
+struct Threads {
+    engine: JoinHandle<()>,
     /// Where the group is on several hosts.
     heartbeat: Option<Heartbeat>,
 }
@@ -101,14 +107,13 @@ impl Group {
             shapes: Mutex::default(),
         });
         let served = Arc::clone(&inner);
-        let thread = std::thread::Builder::new()
+        let engine = std::thread::Builder::new()
             .name("grampus-group".into())
             .spawn(move || served.engine.serve(&served.segment, beat))
             .map_err(|error| CollectiveError::System(format!("cannot start a thread: {error}")))?;
         Ok(Self {
             inner,
-            thread: Some(thread),
-            heartbeat,
+            threads: Mutex::new(Some(Threads { engine, heartbeat })),
         })
     }
 
@@ -127,7 +132,7 @@ impl Group {
         &self.inner.id
     }
 
-    /// For whoever hears from elsewhere that a member is lost.
+    /// For other threads that hear from elsewhere that a member is lost.
     pub fn notice(&self) -> Notice {
         Notice::to(&self.inner)
     }
@@ -152,16 +157,16 @@ impl Group {
     /// Makes a call and waits for its end. Where `gives_up` says so, the call is given up and the group ends.
     ///
     /// # Safety
-    /// All memory of the request is valid, and used by nobody else, until this returns.
+    /// All memory of the request is valid, and not used otherwise, until this returns.
     pub unsafe fn call(&self, request: Request, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
         let running = self.plan(request)?;
         self.inner.engine.call(running, gives_up)
     }
 
-    /// Starts a call. `keep` is dropped when it is through, by whichever thread.
+    /// Starts a call. `keep` is dropped when it is through, in any thread.
     ///
     /// # Safety
-    /// All memory of the request is valid until `keep` is dropped, and used by nobody else.
+    /// All memory of the request is valid until `keep` is dropped, and not used otherwise.
     pub unsafe fn start_call(
         &self,
         request: Request,
@@ -175,7 +180,7 @@ impl Group {
     /// Sends or receives memory, and waits until it has arrived; see [`Group::send`] and [`Group::recv`].
     ///
     /// # Safety
-    /// The memory is valid, and used by nobody else, until this returns.
+    /// The memory is valid, and not used otherwise, until this returns.
     pub unsafe fn mail(&self, letter: Letter, gives_up: &dyn Fn() -> bool) -> Result<(), CollectiveError> {
         self.inner.mail.call(letter, gives_up)
     }
@@ -183,7 +188,7 @@ impl Group {
     /// Like [`Group::mail`], but returns at once. `keep` is dropped when the memory has arrived.
     ///
     /// # Safety
-    /// The memory is valid, and used by nobody else, until `keep` is dropped.
+    /// The memory is valid, and not used otherwise, until `keep` is dropped.
     pub unsafe fn start_mail(
         &self,
         letter: Letter,
@@ -192,8 +197,32 @@ impl Group {
         self.inner.mail.start(letter, keep)
     }
 
+    /// Leaves the group, however many references to it there are. The other members are told. Calls on their way are
+    /// given up, and further ones end with [`CollectiveError::Ended`]. Closing a second time does nothing.
+    pub fn close(&self) {
+        // In a fork the parent is still in the group.
+        if self.inner.segment.is_inherited() {
+            return;
+        }
+        let block = self.inner.segment.block(self.inner.segment.me());
+        block.left.store(1, Ordering::Release);
+        self.inner.mail.close();
+        self.inner.engine.close();
+        // The lock is held to the end, so that a second caller returns only when the group has been left.
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Threads { engine, heartbeat }) = threads.take() {
+            // It cannot panic with anything that is not printed already.
+            let _ = engine.join();
+            // Last of all: peers hear why the group ended, or that this member left it.
+            drop(heartbeat);
+        }
+    }
+
     fn plan(&self, request: Request) -> Result<Running<Work>, CollectiveError> {
         let inner = &*self.inner;
+        if inner.engine.is_closed() {
+            return Err(closed());
+        }
         if inner.segment.is_inherited() {
             return Err(CollectiveError::Argument(
                 "this process was forked from a member of the group: form a group of its own".into(),
@@ -234,19 +263,11 @@ impl Inner {
 impl Drop for Group {
     fn drop(&mut self) {
         if self.inner.segment.is_inherited() {
-            // The parent is still in the group, and its thread is not here.
-            std::mem::forget((self.thread.take(), self.heartbeat.take()));
+            // The parent is still in the group, and its threads are not here.
+            let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(threads.take());
             return;
         }
-        let block = self.inner.segment.block(self.inner.segment.me());
-        block.left.store(1, Ordering::Release);
-        self.inner.mail.close();
-        self.inner.engine.close();
-        if let Some(thread) = self.thread.take() {
-            // It cannot panic with anything that is not printed already.
-            let _ = thread.join();
-        }
-        // Last of all: peers hear why the group ended, or that this member left it.
-        drop(self.heartbeat.take());
+        self.close();
     }
 }

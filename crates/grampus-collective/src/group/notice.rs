@@ -10,7 +10,7 @@ use crate::error::Loss;
 /// Lets another thread end a group of which a member is lost. It does not keep the group alive.
 ///
 /// Members notice by themselves that another died, where its process or its connection tells. A host that is cut off
-/// tells nothing, and whoever watches over it by other means may know long before the calls run out of patience.
+/// tells nothing, and a driver that watches over it by other means may know long before the calls run out of patience.
 pub struct Notice(Weak<Inner>);
 
 impl Notice {
@@ -18,15 +18,19 @@ impl Notice {
         Self(Arc::downgrade(group))
     }
 
-    /// Whether the group is still there.
+    fn group(&self) -> Option<Arc<Inner>> {
+        self.0.upgrade().filter(|group| !group.engine.is_closed())
+    }
+
+    /// Whether the group is still there, and was not closed.
     pub fn is_open(&self) -> bool {
-        self.0.strong_count() > 0
+        self.group().is_some()
     }
 
     /// The rank that errors call so is lost: calls of this host's members end within moments, and further ones at once.
     /// False where the group is gone, and nothing more needs to be told.
     pub fn lost(&self, label: u32) -> bool {
-        let Some(group) = self.0.upgrade() else {
+        let Some(group) = self.group() else {
             return false;
         };
         let roster = &group.roster;

@@ -14,7 +14,7 @@ use crate::exchange::{Deck, Exchange, Posted, Step};
 use crate::shared::{Segment, monotonic};
 use crate::{CollectiveError, Loss, Settings};
 
-/// How often the connections are looked at before anyone sleeps over them.
+/// How often the connections are looked at before the thread sleeps over them.
 const GLANCES: u32 = 16;
 
 /// Every so many meetings a member shows that it lives, also where it never has to sleep.
@@ -55,7 +55,7 @@ pub(crate) struct Runner {
     ended: Option<CollectiveError>,
     /// When the health of those that are waited for was last looked at.
     looked: Duration,
-    /// Rung when the group has ended; nothing where nobody listens.
+    /// Rung when the group has ended; `None` on one host.
     bell: Option<Arc<Bell>>,
 }
 
@@ -88,8 +88,10 @@ impl Runner {
         running: &mut Running<E>,
         patience: Patience<'_>,
     ) -> Result<bool, CollectiveError> {
-        if let Some(why) = &self.ended {
-            return Err(CollectiveError::Ended { why: why.to_string() });
+        match &self.ended {
+            None => {}
+            Some(ended @ CollectiveError::Ended { .. }) => return Err(ended.clone()),
+            Some(why) => return Err(CollectiveError::Ended { why: why.to_string() }),
         }
         running.call.number = self.calls;
         let driven = self.go_on(running, patience);
@@ -104,7 +106,7 @@ impl Runner {
         driven
     }
 
-    /// A buffer that others write to belongs to the caller again, who may use it for something else.
+    /// A buffer that others write to belongs to the caller again, and may be used for something else.
     fn detach<E>(&self, running: &Running<E>) {
         let bytes = running.call.count as usize * running.call.dtype.size();
         if let (Some(offset), Ok(arena)) = (running.place.checked_sub(1), self.segment.arena()) {
@@ -112,9 +114,13 @@ impl Runner {
         }
     }
 
-    /// Leaves the group: nothing will be called any more.
-    pub fn leave(&mut self) {
+    /// Leaves the group, and the call that is half way: its memory belongs to the caller again.
+    pub fn leave<E>(&mut self, half_way: Option<&Running<E>>) {
         self.ended.get_or_insert_with(closed);
+        self.post.abandon();
+        if let Some(running) = half_way {
+            self.detach(running);
+        }
         self.post.close();
     }
 
@@ -255,7 +261,7 @@ impl Runner {
         Ok(())
     }
 
-    /// That those on other hosts without whom the call does not get on live, and are not late.
+    /// Checks that the ranks of other hosts that the call needs live and are not late.
     fn check_peers(&mut self, now: Duration, call: &Call) -> Result<(), CollectiveError> {
         let resumed = now.saturating_sub(self.segment.resumed());
         let Settings {
@@ -324,6 +330,6 @@ impl Runner {
 /// Why calls fail after the group was left.
 pub(super) fn closed() -> CollectiveError {
     CollectiveError::Ended {
-        why: "it was closed".into(),
+        why: "this member closed it".into(),
     }
 }

@@ -230,10 +230,14 @@ impl Group {
         Ok(SharedMemory(bytes))
     }
 
-    /// Leaves the group; calls on their way are given up.
+    /// Leaves the group, whatever else refers to it; calls on their way are given up.
     fn close(&self, py: Python<'_>) {
         let group = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(group));
+        py.detach(|| {
+            if let Some(group) = group {
+                group.close();
+            }
+        });
     }
 }
 

@@ -4,10 +4,14 @@ use std::fs::File;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use grampus_core::{Address, JoinString};
+use grampus_net::{Limits, connect_to};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{formed_by, id, open_lobby, pause};
+use super::{formed_by, id, open_lobby, pause, since};
+use crate::group::lobby::{hash, runtime};
 use crate::group::{Card, Lobby};
+use crate::shared::monotonic;
 use crate::{CollectiveError, Settings};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -17,6 +21,7 @@ const ALONE: &str = "GRAMPUS_TEST_ALONE";
 fn forming(within: Duration) -> Settings {
     Settings {
         forming: within,
+        deadline: 30 * SECOND,
         ..Settings::default()
     }
 }
@@ -71,7 +76,7 @@ fn groups_that_fail() {
     let cards = cards(&lobbies);
     let before = open_descriptors();
     for generation in 2..8 {
-        // The first rank never asks for those who come to it; or it does, and the last never comes.
+        // The first rank never asks for those that come to it; or it does, and the last never comes.
         let members = if generation % 2 == 0 { 1..3 } else { 0..2 };
         std::thread::scope(|scope| {
             for rank in members {
@@ -117,7 +122,7 @@ fn out_of_descriptors() {
         ..before
     };
     setrlimit(Resource::Nofile, low).unwrap();
-    // It comes when whoever is to accept it has no descriptor.
+    // It comes when the process that is to accept it has no descriptor.
     let mut stranger = stranger("127.0.0.1", lobbies[0].card().port, 1);
     let mut files = Vec::new();
     while let Ok(file) = File::open("/dev/null") {
@@ -161,6 +166,73 @@ fn who_never_comes_is_named_by_all_of_its_host() {
                 assert!(why.contains(named), "rank {rank}: {why}");
             });
         }
+    });
+}
+
+/// Such as a rank whose process started long after the others.
+#[test]
+fn a_rank_that_comes_late_is_told_that_the_group_was_given_up() {
+    // With a rank of another host that never comes, with one of the first rank's host, and with one between.
+    for places in [&[1, 2][..], &[1, 1, 2], &[1, 2, 3]] {
+        let lobbies: Vec<Lobby> = places.iter().map(|place| open_lobby(*place)).collect();
+        let (cards, late) = (cards(&lobbies), places.len() - 1);
+        let first = lobbies[0].form(&id(1), 0, &cards, &forming(SECOND / 2));
+        assert!(first.is_err(), "{places:?}");
+        let began = monotonic();
+        let error = lobbies[late].form(&id(1), late, &cards, &forming(30 * SECOND));
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains("rank 0 on host-1 gave the group up"), "{error}");
+        assert!(since(began) < 10 * SECOND, "{:?}", since(began));
+    }
+}
+
+#[test]
+fn a_group_that_was_given_up_can_form_when_asked_for_again() {
+    let lobbies = [1, 2].map(open_lobby);
+    let cards = cards(&lobbies);
+    let first = lobbies[0].form(&id(1), 0, &cards, &forming(SECOND / 2));
+    assert!(first.is_err());
+    std::thread::scope(|scope| {
+        for (rank, lobby) in lobbies.iter().enumerate() {
+            let cards = &cards;
+            scope.spawn(move || {
+                pause(SECOND * rank as u32);
+                let group = lobby.form(&id(1), rank, cards, &forming(20 * SECOND));
+                group.unwrap().barrier().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_stalls_holds_up_no_member_of_the_host() {
+    let lobbies = [1, 1].map(open_lobby);
+    let cards = cards(&lobbies);
+    let (job, key) = lobbies[0].secret();
+    let address = Address::Abstract(cards[0].door(hash(&id(1))));
+    let join = JoinString { job, key, address };
+    let runtime = runtime().unwrap();
+    std::thread::scope(|scope| {
+        let form = |rank: usize| {
+            let (lobby, cards) = (&lobbies[rank], &cards);
+            move || {
+                let group = lobby.form(&id(1), rank, cards, &forming(30 * SECOND));
+                group.unwrap().barrier().unwrap();
+            }
+        };
+        let first = scope.spawn(form(0));
+        // It is let in, and never says its rank.
+        let stalled = (0..200).find_map(|_| {
+            pause(SECOND / 20);
+            let connecting = async { connect_to("rank-0", &join, "rank-1", &Limits::default()).await };
+            runtime.block_on(connecting).ok()
+        });
+        assert!(stalled.is_some());
+        let began = monotonic();
+        scope.spawn(form(1)).join().unwrap();
+        first.join().unwrap();
+        assert!(since(began) < 10 * SECOND, "{:?}", since(began));
+        drop(stalled);
     });
 }
 

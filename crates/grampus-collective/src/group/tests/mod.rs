@@ -1,11 +1,13 @@
 //! Groups over several hosts: members are threads, hosts are told apart by a number, bytes go over real sockets.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use grampus_core::{JobId, JobKey};
 use half::bf16;
 
+mod closing;
 mod forming;
 mod lanes;
 mod slow;
@@ -84,10 +86,31 @@ fn formed_by<T: Send>(
     })
 }
 
-/// A pause: what waits is a channel that nobody sends to.
+/// A pause: waits on a channel to which nothing is sent.
 fn pause(length: Duration) {
     let (_sender, receiver) = std::sync::mpsc::channel::<()>();
     let _ = receiver.recv_timeout(length);
+}
+
+/// How long ago a moment of the monotonic clock was.
+fn since(began: Duration) -> Duration {
+    crate::shared::monotonic() - began
+}
+
+/// Where members meet without the group, with a deadline. Beyond it all have formed, and none can end another's forming.
+#[derive(Default)]
+struct Gate(Mutex<usize>, Condvar);
+
+impl Gate {
+    fn pass(&self, members: usize) {
+        let mut come = self.0.lock().unwrap();
+        *come += 1;
+        self.1.notify_all();
+        let waited = self
+            .1
+            .wait_timeout_while(come, Duration::from_secs(60), |come| *come < members);
+        assert!(!waited.unwrap().1.timed_out(), "another member did not come");
+    }
 }
 
 fn value(rank: usize, index: usize) -> f32 {
@@ -244,11 +267,12 @@ fn a_rank_that_leaves_is_named_on_all_hosts() {
 
 #[test]
 fn a_call_ends_when_it_is_told_that_a_rank_is_lost() {
-    let told = std::sync::Barrier::new(2);
+    let (formed, told) = (Gate::default(), Gate::default());
     let errors = on_hosts(&[1, 2], settings(), |group| {
+        formed.pass(2);
         if group.rank() == 1 {
             // It lives, is connected, and never comes.
-            told.wait();
+            told.pass(2);
             return None;
         }
         let notice = group.notice();
@@ -257,7 +281,7 @@ fn a_call_ends_when_it_is_told_that_a_rank_is_lost() {
             assert!(notice.lost(1));
             call.join().unwrap()
         });
-        told.wait();
+        told.pass(2);
         drop(group);
         assert!(!notice.is_open() && !notice.lost(1));
         Some(error)

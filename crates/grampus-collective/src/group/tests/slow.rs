@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{formed_by, on_hosts, open_lobby, pause};
+use super::{Gate, formed_by, on_hosts, open_lobby, pause};
 use crate::group::Group;
 use crate::numerics::{DType, Op};
 use crate::request::Request;
@@ -18,6 +18,7 @@ fn impatient() -> Settings {
     Settings {
         silence: 2 * SECOND,
         deadline: 60 * SECOND,
+        forming: 60 * SECOND,
         ..Settings::default()
     }
 }
@@ -130,12 +131,13 @@ fn late(error: &CollectiveError) -> Option<u32> {
 fn all_name_the_last(places: &[u64], begin: impl Fn(usize) -> Duration + Sync, work: Work) {
     let settings = Settings {
         deadline: 2 * SECOND,
+        forming: 60 * SECOND,
         ..Settings::default()
     };
-    let failed = AtomicUsize::new(0);
+    let (formed, failed) = (Gate::default(), AtomicUsize::new(0));
     let last = places.len() - 1;
     on_hosts(places, settings, |group| {
-        group.barrier().unwrap();
+        formed.pass(places.len());
         if group.rank() == last {
             for _ in 0..150 {
                 if failed.load(Ordering::Acquire) == last {
@@ -179,7 +181,7 @@ fn a_sender_that_is_late_is_named_at_the_deadline() {
     all_name_the_last(&[1, 2], |_| Duration::ZERO, receive);
 }
 
-/// Whoever came first has waited for longest, and for one that waits itself.
+/// The rank that came first has waited for longest, and for one that waits itself.
 #[test]
 fn who_waits_itself_is_not_named_as_late() {
     for work in [
