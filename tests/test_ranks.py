@@ -168,3 +168,33 @@ except gp.CollectiveError as error:
     assert code == 0, err
     said = [f"rank {late} did not come within 3s" in line for line in came(out)]
     assert (len(said), sum(said)) == (3, 2), out
+
+
+def test_the_first_rank_writes_shards_and_all_wait_for_it(tmp_path):
+    text = """
+import os, time
+import pyarrow as pa
+import pyarrow.parquet
+
+
+def slowly(table):
+    if gp.rank() == 0:
+        time.sleep(0.5)
+    return table
+
+
+rows = gp.Shards.from_arrow(pa.table({"x": np.arange(8)}), 2).transform_shard(slowly)
+rows.write_parquet("parquet")
+rows.write_csv("csv")
+rows.save("saved")
+read = pa.parquet.read_table("parquet")["x"].to_pylist()
+print("came", read, len(os.listdir("csv")), len(gp.Shards.load("saved")))
+try:
+    rows.save("saved")
+except gp.DataError as error:
+    print("came", error)
+"""
+    code, out, err = ranks(tmp_path, text)
+    assert code == 0, err
+    found, again = "[0, 1, 2, 3, 4, 5, 6, 7] 2 8", "'saved' exists: remove it first, or choose another path"
+    assert sorted(came(out)) == [again.strip()] * 2 + [found] * 2

@@ -307,6 +307,19 @@ def joint(method: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
+def led(name: str, path: str | os.PathLike[str], write: Callable[[], None]) -> None:
+    """Let the first rank of `grampus run` write something that each has, and the others wait for it."""
+    if not _ranks.is_rank() or team().busy:
+        return write()
+
+    def lead() -> None:
+        # What it writes is in its own memory, and the others do not help.
+        team().busy = False
+        write()
+
+    return team().call(name, (os.fspath(path),), lead)
+
+
 def joint_methods(*names: str) -> Callable[[_Class], _Class]:
     """Make methods of a class joint."""
 
