@@ -481,7 +481,8 @@ class LocksValidation(Steps):
 @pytest.mark.parametrize("operator", [Locks, LocksEpochs, LocksValidation])
 def test_what_cannot_be_pickled_is_named_by_its_key(operator):
     est = estimator(operator, workers=2)
-    with pytest.raises(gp.NotPicklable, match="the operator returned as 'guard'.* is a lock, which cannot be"):
+    named = r"the operator returned as 'guard'.* is a lock, which cannot be sent"
+    with pytest.raises(gp.NotPicklable, match=named):
         est.fit(data(), epochs=2, batch_size=20, validation_data=data())
     # The epoch was trained.
     assert est._at["step_in_epoch"] > 0
