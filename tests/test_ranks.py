@@ -384,6 +384,13 @@ def test_ranks_that_get_ctrl_c_end_after_their_step_and_keep_the_weights(tmp_pat
     check_interrupted(out)
 
 
+def test_ctrl_c_in_a_terminal_keeps_the_weights(tmp_path):
+    """A terminal sends it to its foreground group: the command, and not the ranks."""
+    code, out = interrupted(tmp_path, lambda launcher, _pids: os.killpg(launcher, signal.SIGINT))
+    assert code == 130, out
+    check_interrupted(out)
+
+
 def test_ranks_that_get_ctrl_c_save_the_run(tmp_path):
     def press(_launcher, pids):
         for pid in pids:
