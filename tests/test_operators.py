@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -458,6 +459,33 @@ def test_wrong_use_is_named():
         estimator(Epochs, workers=1).fit(data(), audit=True)
     with pytest.raises(TypeError, match=r"info must be a dict"):
         estimator(None).fit(data(), info=3)
+
+
+class Locks(Steps):
+    """Returns what cannot travel."""
+
+    def train_batch(self, batch, batch_info):
+        return {**super().train_batch(batch, batch_info), "guard": threading.Lock()}
+
+
+class LocksEpochs(Locks):
+    def train_epoch(self, iterator, info):
+        return super().train_epoch(iterator, info)
+
+
+class LocksValidation(Steps):
+    def validate_batch(self, batch, batch_info):
+        return {**super().validate_batch(batch, batch_info), "guard": [threading.Lock()]}
+
+
+@pytest.mark.parametrize("operator", [Locks, LocksEpochs, LocksValidation])
+def test_what_cannot_be_pickled_is_named_by_its_key(operator):
+    est = estimator(operator, workers=2)
+    named = r"the operator returned as 'guard'.* is a lock, which cannot be sent"
+    with pytest.raises(gp.NotPicklable, match=named):
+        est.fit(data(), epochs=2, batch_size=20, validation_data=data())
+    # The epoch was trained.
+    assert est._at["step_in_epoch"] > 0
 
 
 def test_every_kind_of_backend_takes_operators():

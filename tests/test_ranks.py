@@ -1,6 +1,7 @@
 """Scripts with an Estimator under `grampus run`: the ranks are its workers, and train one model."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -45,7 +46,8 @@ est.save("model.safetensors")
 def ranks(folder, text, number=2, script=SCRIPT, environment=None):
     (folder / "script.py").write_text(script + text)
     command = [sys.executable, "-m", "grampus", "run", "-n", str(number), "script.py"]
-    env = {**os.environ, **(environment or {})}
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+    env = {**os.environ, **cache, **(environment or {})}
     ran = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=50, check=False, env=env
     )
@@ -168,3 +170,235 @@ except gp.CollectiveError as error:
     assert code == 0, err
     said = [f"rank {late} did not " in line and " within 3s" in line for line in came(out)]
     assert (len(said), sum(said)) == (3, 2), out
+
+
+def test_every_rank_has_the_history(tmp_path):
+    text = """
+est = estimator()
+history = est.fit(data, epochs=2, batch_size=12)
+print("came", est.history is history, len(history), est.history["loss"])
+"""
+    code, out, err = ranks(tmp_path, text)
+    assert code == 0, err
+    assert len(came(out)) == 2 and len(set(came(out))) == 1
+    assert came(out)[0].startswith("True 2 [")
+
+
+def test_the_first_rank_writes_shards_and_all_wait_for_it(tmp_path):
+    text = """
+import os, time
+import pyarrow as pa
+import pyarrow.parquet
+
+
+def slowly(table):
+    if gp.rank() == 0:
+        time.sleep(0.5)
+    return table
+
+
+rows = gp.Shards.from_arrow(pa.table({"x": np.arange(8)}), 2).transform_shard(slowly)
+rows.write_parquet("parquet")
+rows.write_csv("csv")
+rows.save("saved")
+read = pa.parquet.read_table("parquet")["x"].to_pylist()
+print("came", read, len(os.listdir("csv")), len(gp.Shards.load("saved")))
+try:
+    rows.save("saved")
+except gp.DataError as error:
+    print("came", error)
+"""
+    code, out, err = ranks(tmp_path, text)
+    assert code == 0, err
+    found, again = "[0, 1, 2, 3, 4, 5, 6, 7] 2 8", "'saved' exists: remove it first, or choose another path"
+    assert sorted(came(out)) == [again.strip()] * 2 + [found] * 2
+
+
+FAILS = """
+import torch
+
+
+class Rows(torch.utils.data.Dataset):
+    calls = 0
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, row):
+        self.calls += 1
+        # In the third step.
+        if gp.rank() == BAD and self.calls == 13:
+            raise KeyError("no such row")
+        return torch.full((1,), row / 40), torch.full((1,), row / 20)
+
+
+class Breaks(gp.callbacks.Callback):
+    def on_step_end(self, run):
+        if run.step == 2:
+            raise RuntimeError("broken callback")
+
+
+def labels(config):
+    return {"x": x, "y": np.full(40, 7 if gp.rank() == BAD else 0)}
+
+
+def of_callback():
+    estimator().fit(data, batch_size=12, callbacks=[Breaks()])
+
+
+def of_dataset():
+    made = gp.Estimator.from_torch(
+        model=torch.nn.Linear(1, 1), optimizer="sgd", loss=torch.nn.MSELoss(), config={"lr": 0.1}
+    )
+    made.fit(Rows(), batch_size=12)
+
+
+def of_label():
+    classes = gp.nn.Sequential().add(gp.nn.Linear(1, 3))
+    made = gp.Estimator.from_native(model=classes, loss=gp.nn.CrossEntropy(), optimizer=gp.optim.SGD(0.1))
+    made.fit(labels, batch_size=12)
+
+
+try:
+    WHAT()
+except Exception as error:
+    print("came", type(error).__name__, str(error).splitlines()[0])
+# The ranks are still there for each other.
+print("came", gp.run(lambda: gp.rank()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "rank", "named"),
+    [
+        ("of_callback", 0, "RuntimeError broken callback"),
+        ("of_dataset", 0, "KeyError"),
+        ("of_dataset", 1, "KeyError"),
+        ("of_label", 0, "the label is 7"),
+        ("of_label", 1, "the label is 7"),
+    ],
+)
+def test_an_error_in_fit_on_one_rank_is_raised_on_all(tmp_path, what, rank, named):
+    code, out, err = ranks(tmp_path, FAILS.replace("WHAT", what).replace("BAD", str(rank)))
+    assert code == 0, err
+    errors = [line for line in came(out) if named in line]
+    assert len(errors) == 2 and len(set(errors)) == 1, out
+    assert came(out).count("[0, 1]") == 2
+
+
+def test_every_rank_has_the_weights_after_an_error(tmp_path):
+    text = """
+class Breaks(gp.callbacks.Callback):
+    def on_step_end(self, run):
+        if run.step == 6:
+            raise RuntimeError("broken")
+
+
+est = estimator(MORE)
+try:
+    est.fit(data, epochs=3, batch_size=12, callbacks=[Breaks()])
+except RuntimeError as error:
+    print("came", est.digest(), len(est.history), error.__notes__[-1])
+"""
+    code, out, err = ranks(tmp_path, text.replace("MORE", ""))
+    assert code == 0, err
+    (tmp_path / "script.py").write_text(SCRIPT + text.replace("MORE", "workers=2"))
+    alone = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert "the estimator keeps the weights of epoch 2, step 6" in alone.stdout, alone.stderr
+    assert came(out) == came(alone.stdout) * 2
+
+
+INTERRUPTED = """
+import os, time
+
+
+class Slow(gp.callbacks.Callback):
+    def on_step_end(self, run):
+        if run.step == 6:
+            print("ready", flush=True)
+        time.sleep(0.02)
+
+
+print("pid", os.getpid(), flush=True)
+est = estimator()
+try:
+    est.fit(data, epochs=100000, batch_size=12, callbacks=[Slow()], checkpoint=CHECKPOINT)
+except KeyboardInterrupt as error:
+    print("came", est._at["step"], est.digest(), error, flush=True)
+# The ranks are still there for each other.
+whole = estimator()
+whole.fit(data, epochs=100000, batch_size=12, max_steps=est._at["step"])
+print("came", whole.digest(), flush=True)
+"""
+
+
+def interrupted(folder, press, checkpoint=None):
+    """What the ranks print that get Ctrl-C by `press`, and the exit code."""
+    (folder / "script.py").write_text(SCRIPT + INTERRUPTED.replace("CHECKPOINT", repr(checkpoint)))
+    command = [sys.executable, "-m", "grampus", "run", "-n", "2", "script.py"]
+    running = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        pids, before = {}, ""
+        while "ready" not in (line := running.stdout.readline()):
+            assert line, before
+            before += line
+            if "pid" in line:
+                pids[line.split()[1].rstrip("]")] = int(line.split()[-1])
+        press(running.pid, [pids[rank] for rank in sorted(pids)])
+        out, _ = running.communicate(timeout=50)
+        return running.returncode, out
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def check_interrupted(out):
+    lines = came(out)
+    assert len(lines) == 4 and len(set(lines)) == 2, out
+    step, digest, text = next(line for line in lines if "interrupted" in line).split(" ", 2)
+    assert int(step) >= 6
+    # The weights are those of a run of so many steps, to the bit.
+    assert digest in lines
+    assert f"step {step}: the estimator keeps the weights of that step" in text
+
+
+@pytest.mark.parametrize("pressed", [[0, 1], [0], [1]], ids=["both", "first", "second"])
+def test_ranks_that_get_ctrl_c_end_after_their_step_and_keep_the_weights(tmp_path, pressed):
+    """On several nodes, the person at one of them may reach its ranks alone."""
+
+    def press(_launcher, pids):
+        for rank in pressed:
+            os.killpg(pids[rank], signal.SIGINT)
+
+    code, out = interrupted(tmp_path, press)
+    assert code == 0, out
+    check_interrupted(out)
+
+
+def test_ctrl_c_in_a_terminal_keeps_the_weights(tmp_path):
+    """A terminal sends it to its foreground group: the command, and not the ranks."""
+    code, out = interrupted(tmp_path, lambda launcher, _pids: os.killpg(launcher, signal.SIGINT))
+    assert code == 130, out
+    check_interrupted(out)
+
+
+def test_ranks_that_get_ctrl_c_save_the_run(tmp_path):
+    def press(_launcher, pids):
+        for pid in pids:
+            os.killpg(pid, signal.SIGINT)
+
+    code, out = interrupted(tmp_path, press, checkpoint="runs")
+    assert code == 0, out
+    check_interrupted(out)
+    assert "resume=True goes on from there" in out
+    step = next(line for line in came(out) if "interrupted" in line).split()[0]
+    assert (tmp_path / "runs" / f"step-{int(step):08d}").is_dir()

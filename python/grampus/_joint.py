@@ -14,11 +14,24 @@ import os
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
-from grampus import _exception, _explain, _group, _native, _notice, _pieces, _ranks, _report, _traceback
+from grampus import (
+    _exception,
+    _explain,
+    _group,
+    _native,
+    _notice,
+    _one_line,
+    _pieces,
+    _ranks,
+    _report,
+    _traceback,
+)
 from grampus._warning import warn
+from grampus._wish import Wish
 from grampus.cluster import original
 from grampus.collective import Group
 from grampus.errors import CallMismatch, ClusterError, PeerLost
@@ -63,16 +76,18 @@ class Failed(NamedTuple):
 
     def error(self) -> BaseException:
         """What to raise for it."""
-        return original(self)  # type: ignore[arg-type]
+        error = original(self)  # type: ignore[arg-type]
+        return _one_line.shown(error) if _one_line.is_shown(error) else error
 
 
 class _Agent:
     """Takes the place of a worker's agent: reports go to this very process."""
 
-    def __init__(self, rank: int, on_report: OnReport | None) -> None:
+    def __init__(self, rank: int, on_report: OnReport | None, wish: Wish) -> None:
         self.host = socket.gethostname()
         self._rank = rank
         self._on_report = on_report
+        self._wish = wish
         self._lock = threading.Lock()
 
     def report(self, _task: int, body: bytes) -> None:
@@ -81,8 +96,8 @@ class _Agent:
                 self._on_report(self._rank, body)
 
     def asked_to_yield(self) -> bool | None:
-        # `grampus run` tells all ranks to go; what they have is saved first.
-        return True if _notice.is_given() else None
+        # `grampus run` tells all ranks to go, or passes Ctrl-C on; what they have is saved first.
+        return True if _notice.is_given() or self._wish.saves else None
 
     def outlive(self, _seconds: float) -> None:
         """There is no driver besides."""
@@ -137,13 +152,19 @@ class Team:
         finally:
             self.busy = False
 
-    def task(self, call: Sequence[Any], world: int, on_report: OnReport | None) -> list[Any]:
-        """Have the first `world` ranks call a function, in pieces with its arguments; what each returns."""
+    def task(
+        self, call: Sequence[Any], world: int, on_report: OnReport | None, wish: Wish | None
+    ) -> list[Any]:
+        """Have the first `world` ranks call a function, in pieces with its arguments; what each returns.
+
+        Where `wish` has begun, Ctrl-C on any rank is noted in it, and does not end the function by itself.
+        """
         self._tasks += 1
-        self._spread(_pieces.take_apart(("task", self._tasks, world)))
+        wish = Wish() if wish is None else wish
+        self._spread(_pieces.take_apart(("task", self._tasks, world, wish.begun)))
         self._spread(call)
         # A copy, as the others have: what a worker changes is not the driver's.
-        return self._perform([bytearray(piece) for piece in call], self._tasks, world, on_report)
+        return self._perform([bytearray(piece) for piece in call], self._tasks, world, on_report, wish)
 
     def close(self) -> None:
         """Leave the others."""
@@ -162,10 +183,10 @@ class Team:
         try:
             value = lead()
             pieces = _pieces.take_apart(("returned", value, None if took is None else took()))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             frames = error.__traceback__
             with contextlib.suppress(ClusterError):
-                self._spread(_pieces.take_apart(("raised", Failed.of(self.meeting.rank, error))))
+                self._spread(_raised(Failed.of(self.meeting.rank, error), took))
             # What packed it took them away.
             error.__traceback__ = frames
             raise
@@ -173,20 +194,30 @@ class Team:
         return value
 
     def _follow(self, take: Callable[[Any], None] | None) -> Any:
-        while True:
-            kind, *rest = _pieces.put_together(self._spread(None))
-            if kind == "task":
-                number, world = rest
-                self._perform(self._spread(None), number, world, _show_note)
-            elif kind == "returned":
-                value, taken = rest
-                if take is not None:
-                    take(taken)
-                return value
-            else:
-                raise rest[0].error()
+        from grampus._training.leaving import interrupting
 
-    def _perform(self, call: list[Any], number: int, world: int, on_report: OnReport | None) -> list[Any]:
+        # Between tasks, too, the first rank decides what Ctrl-C ends: it has what is to be kept.
+        wish = Wish(begun=True)
+        with interrupting(wish):
+            while True:
+                kind, *rest = _pieces.put_together(self._spread(None))
+                if kind != "task":
+                    break
+                number, world, wish.begun = rest
+                self._perform(self._spread(None), number, world, _show_note, wish)
+                wish.begun = True
+        value, taken = rest
+        if take is not None and taken is not None:
+            take(taken)
+        if kind == "raised":
+            raise value.error()
+        if wish.interrupted is not None:
+            raise KeyboardInterrupt
+        return value
+
+    def _perform(
+        self, call: list[Any], number: int, world: int, on_report: OnReport | None, wish: Wish
+    ) -> list[Any]:
         """Do this rank's part of a task; the first rank gets what all return, or raises what one raised."""
         import cloudpickle
 
@@ -194,29 +225,35 @@ class Team:
         value: Any = None
         packed, mine = b"", None
         if rank < world:
-            agent = _Agent(rank, on_report)
+            agent = _Agent(rank, on_report, wish)
             _report.begin(agent, number, agent)  # type: ignore[arg-type]
             try:
                 with _group.seated(_group.Seat(lobby, rank, cards[:world], f"joint task {number}")):
                     function, args, kwargs = _pieces.put_together(call)
                     value = function(*args, **kwargs)
                 packed = b"" if self.leads else cloudpickle.dumps(value)
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
                 mine = error
             finally:
                 _report.end()
-        if self._has_failed(mine):
+        if self._has_failed(mine, wish):
             return []
         return [value, *(pickle.loads(each) for each in self._gathered(packed)[1:world])]
 
-    def _has_failed(self, mine: BaseException | None) -> bool:
+    def _has_failed(self, mine: BaseException | None, wish: Wish) -> bool:
         """Whether a rank raised something.
 
-        The first rank raises it here; the others hear of it when the call ends.
+        The first rank raises it here, and takes over a Ctrl-C of any; the others hear of it when the call
+        ends.
         """
         frames = None if mine is None else mine.__traceback__
-        told = self._told(pickle.dumps(None if mine is None else Failed.of(self.meeting.rank, mine)))
-        failed = {rank: each for rank, each in enumerate(map(pickle.loads, told)) if each is not None}
+        failure = None if mine is None else Failed.of(self.meeting.rank, mine)
+        told = list(map(pickle.loads, self._told(pickle.dumps((failure, wish.interrupted is not None)))))
+        failed = {rank: each for rank, (each, _) in enumerate(told) if each is not None}
+        if not self.leads:
+            wish.interrupted = None
+        elif wish.begun and wish.interrupted is None and any(interrupted for _, interrupted in told):
+            wish.interrupted = time.monotonic()
         if not failed or not self.leads:
             return bool(failed)
         # A rank that others have left says so; one of those says why.
@@ -307,6 +344,19 @@ def joint(method: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
+def led(name: str, path: str | os.PathLike[str], write: Callable[[], None]) -> None:
+    """Let the first rank of `grampus run` write something that each has, and the others wait for it."""
+    if not _ranks.is_rank() or team().busy:
+        return write()
+
+    def lead() -> None:
+        # What it writes is in its own memory, and the others do not help.
+        team().busy = False
+        write()
+
+    return team().call(name, (os.fspath(path),), lead)
+
+
 def joint_methods(*names: str) -> Callable[[_Class], _Class]:
     """Make methods of a class joint."""
 
@@ -341,6 +391,15 @@ def described(value: Any) -> str:
     with contextlib.suppress(Exception):
         return f"{type(value).__name__} of {len(value)}"
     return type(value).__name__
+
+
+def _raised(failed: Failed, took: Callable[[], Any] | None) -> list[Any]:
+    """What the others hear of an error: also what the call has changed, as far as it can travel."""
+    if took is not None:
+        # The error is what they are to see, whatever else is broken.
+        with contextlib.suppress(Exception):
+            return _pieces.take_apart(("raised", failed, took()))
+    return _pieces.take_apart(("raised", failed, None))
 
 
 def _show_note(_rank: int, body: bytes) -> None:

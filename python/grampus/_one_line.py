@@ -23,11 +23,20 @@ def shown(error: Shown) -> Shown:
     return error
 
 
+def is_shown(error: BaseException) -> bool:
+    """Whether that was asked for, perhaps in another process.
+
+    >>> is_shown(KeyboardInterrupt())
+    False
+    """
+    return _MARK in vars(error)
+
+
 class _Hook:
     before = staticmethod(sys.__excepthook__)
 
     def __call__(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-        if _MARK in vars(error):
+        if is_shown(error):
             print(error, file=sys.stderr)
         else:
             self.before(kind, error, frames)

@@ -63,7 +63,7 @@ class RankCluster(Cluster):
         def lead() -> list[Any]:
             try:
                 call = packed(function, args, kwargs, _pieces.take_apart)
-                return self._team.task(call, world, on_report)
+                return self._team.task(call, world, on_report, wish)
             except Yielded:
                 # The ranks were told to go, and there are no others.
                 if wish is not None:

@@ -221,17 +221,44 @@ fn what_cannot_run_is_said_before_anything_starts() {
     refused(&["-n", "2"], "Usage");
 }
 
+/// Whether each of two ranks has made its file.
+fn both(path: &Path) -> bool {
+    (0..2).all(|rank| Path::new(&format!("{}{rank}", path.display())).exists())
+}
+
 #[test]
-fn ctrl_c_ends_everything_within_a_second() {
+fn ranks_end_by_themselves_after_ctrl_c() {
     let place = Place::new();
-    let word = format!("ctrl-c-{}", std::process::id());
-    let ready = place.path("ready");
+    let (ready, saved) = (place.path("ready"), place.path("saved"));
     let script = format!(
-        ": {word}; trap '' INT; touch {}$RANK; sleep 60 & wait; sleep 60",
+        "trap 'sleep 2; touch {}$RANK; exit 0' INT; touch {}$RANK; while :; do sleep 0.1; done",
+        saved.display(),
         ready.display()
     );
     let child = place.command(&["-n", "2", "sh", "-c", &script]).spawn().unwrap();
-    wait_for(|| (0..2).all(|rank| Path::new(&format!("{}{rank}", ready.display())).exists()));
+    wait_for(|| both(&ready));
+    signal(&child, libc::SIGINT);
+    let output = finish(child, LIMIT);
+    assert_eq!(output.status.code(), Some(130));
+    assert!(both(&saved));
+    assert!(place.left().is_empty());
+}
+
+#[test]
+fn a_second_ctrl_c_ends_everything_within_a_second() {
+    let place = Place::new();
+    let word = format!("ctrl-c-{}", std::process::id());
+    let (ready, heard) = (place.path("ready"), place.path("heard"));
+    let script = format!(
+        ": {word}; trap 'touch {}$RANK' INT; touch {}$RANK; while :; do sleep 0.1; done",
+        heard.display(),
+        ready.display()
+    );
+    let child = place.command(&["-n", "2", "sh", "-c", &script]).spawn().unwrap();
+    wait_for(|| both(&ready));
+    signal(&child, libc::SIGINT);
+    // Two that come together are one.
+    wait_for(|| both(&heard));
     let clock = SystemClock::start();
     signal(&child, libc::SIGINT);
     let output = finish(child, LIMIT);

@@ -80,16 +80,21 @@ def stopping() -> Iterator[Wish]:
             raise SystemExit(TOLD_TO_END)
         wish.stop = True
 
+    with _once(signal.SIGTERM, signal.SIG_DFL, stop), interrupting(wish):
+        yield wish
+
+
+@contextmanager
+def interrupting(wish: Wish) -> Iterator[None]:
+    """Inside, the first Ctrl-C is noted in `wish`, or raised where that has not begun; so is the second."""
+
     def interrupt() -> None:
         if not wish.begun:
             raise KeyboardInterrupt
         wish.interrupted = time.monotonic()
 
-    with (
-        _once(signal.SIGTERM, signal.SIG_DFL, stop),
-        _once(signal.SIGINT, signal.default_int_handler, interrupt),
-    ):
-        yield wish
+    with _once(signal.SIGINT, signal.default_int_handler, interrupt):
+        yield
 
 
 @contextmanager

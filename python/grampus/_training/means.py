@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any
 
-from grampus import _meters, metrics
+from grampus import _explain, _meters, metrics
+from grampus.errors import NotPicklable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from grampus.collective import Group
 
 
 class Means:
@@ -56,6 +60,24 @@ class Means:
         means = {name: total / seen for name, (total, seen) in self._sums.items() if seen}
         means |= {name: _meters.value_of_all(parts) for name, parts in self._counting.items()}
         return {**means, **{name: value for name, value in self._others.items() if name not in means}}
+
+    def over_all(self, group: Group) -> Means:
+        """What all workers of a group have seen."""
+        # Peers of the group have proved the key of the job.
+        return Means.merged(pickle.loads(each) for each in group._native.gather_bytes(self._packed()))
+
+    def _packed(self) -> bytes:
+        import cloudpickle
+
+        try:
+            packed: bytes = cloudpickle.dumps(self)
+        except Exception as error:
+            for name, value in {**self._others, **self._counting}.items():
+                if _explain.fails(value):
+                    why = _explain.explain(value, f"what the operator returned as {name!r}")
+                    raise NotPicklable(f"{why} ({error}): return numbers, texts or arrays") from None
+            raise
+        return packed
 
     @classmethod
     def merged(cls, parts: Iterable[Means]) -> Means:

@@ -35,7 +35,9 @@ def rescued(crew: Crew, job: Fit, error: BaseException) -> Rescued | None:
         return None
     # What ended the run is what the user is to see, whatever else is broken.
     with suppress(GrampusError, OSError):
-        answers = crew.cluster._call(worker.hand_over, (job,), {}, crew.most, hear, Wish(), 1)
+        # A rank of `grampus run` may hear only now of the Ctrl-C that has ended the run.
+        wish = Wish(begun=True)
+        answers = crew.cluster._call(worker.hand_over, (job,), {}, crew.most, hear, wish, 1)
         found = answers[0]
         if found is not None and found["at"]["step"] > job.at["step"]:
             return Rescued(found["state"], found["at"], found["records"])

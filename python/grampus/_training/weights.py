@@ -72,7 +72,7 @@ class Weights:
 
     def _taken_along(self) -> dict[str, Any]:
         """What a call that all ranks of `grampus run` make together changes."""
-        return {name: getattr(self, name) for name in ("_state", "_at", "_layout")}
+        return {name: getattr(self, name) for name in ("_state", "_at", "_layout", "history")}
 
     def _take_along(self, taken: dict[str, Any]) -> None:
         """Take it from the first rank."""

@@ -22,7 +22,6 @@ from grampus._training.claim import shared
 from grampus._training.cleanup import closing
 from grampus._training.lanes import Lanes
 from grampus._training.leaving import hearing, outliving
-from grampus._training.means import Means
 from grampus._training.watcher import Watcher
 from grampus._training.whole import WholeEpochs
 from grampus.operators import Timers
@@ -272,9 +271,7 @@ def _judged_by_operator(model: Any, feed: Any, num_steps: int | None) -> dict[st
                 model.evaluate(lane, batch, {})
                 _native.advance()
         model.judged()
-    # Peers of the group have proved the key of the job.
-    told = model.lanes.group._native.gather_bytes(pickle.dumps(model.judgement))
-    whole = Means.merged(pickle.loads(each) for each in told)
+    whole = model.judgement.over_all(model.lanes.group)
     return {**whole.values(), "num_samples": whole.rows}
 
 

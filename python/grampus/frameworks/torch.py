@@ -433,9 +433,7 @@ class Model(LoopModel):
 
     def _said_by_all(self) -> dict[str, float]:
         """Numbers beside the loss that each worker has about its rows, over all of them."""
-        # Peers of the group have proved the key of the job.
-        told = self.lanes.group._native.gather_bytes(pickle.dumps(self.own))
-        whole = Means.merged(pickle.loads(each) for each in told)
+        whole = self.own.over_all(self.lanes.group)
         said = {name: value for name, value in whole.values().items() if name != "loss"}
         numbers = {name: as_number(value) for name, value in said.items()}
         self.words = {name: value for name, value in said.items() if numbers[name] is None}

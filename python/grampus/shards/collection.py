@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grampus import _native
+from grampus import _joint, _native
 from grampus._traceback import public_methods
 from grampus.cluster import whole
 from grampus.errors import DataError
@@ -535,11 +535,11 @@ class Shards:
 
     def write_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a folder with a Parquet file for each shard: all of them, or nothing."""
-        folder.write_tables(path, self, "parquet")
+        _joint.led("write_parquet", path, lambda: folder.write_tables(path, self, "parquet"))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write a folder with a CSV file for each shard: all of them, or nothing."""
-        folder.write_tables(path, self, "csv")
+        _joint.led("write_csv", path, lambda: folder.write_tables(path, self, "csv"))
 
     def save(self, path: str | os.PathLike[str], allow_pickle: bool = False) -> None:
         """Write a folder that `Shards.load` reads: all of it, or nothing.
@@ -547,4 +547,4 @@ class Shards:
         Tables are written as Arrow files and trees of arrays as `.npz`; other objects only as pickles, and
         only where they are allowed.
         """
-        folder.save(path, self, allow_pickle)
+        _joint.led("save", path, lambda: folder.save(path, self, allow_pickle))

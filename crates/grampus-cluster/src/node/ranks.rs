@@ -17,8 +17,8 @@ use crate::supervisor::{Launch, Program};
 
 /// How long ranks may take to end by themselves after another one failed: time for a last checkpoint.
 const END_WITHIN: Duration = Duration::from_secs(2);
-/// The same after Ctrl-C, when a person waits.
-const INTERRUPT_WITHIN: Duration = Duration::from_millis(500);
+/// The same after Ctrl-C or another signal: time for the step under way. The next signal ends them at once.
+const INTERRUPT_WITHIN: Duration = Duration::from_secs(30);
 /// What the console may take to show what ranks wrote before it is said how they ended; and after a signal, at the end.
 const SHOW_WITHIN: Duration = Duration::from_millis(200);
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -195,20 +195,26 @@ impl Ranks {
         });
     }
 
+    /// The first signal lets ranks end by themselves, and the next one ends them.
     fn interrupted(&mut self, signal: i32) {
-        self.signal.get_or_insert(signal);
+        let again = self.signal.is_some();
+        let first = *self.signal.get_or_insert(signal);
+        match self.running {
+            Some(_) if again => self.kill_stubborn(),
+            Some(_) => self.end_ranks(signal, INTERRUPT_WITHIN),
+            None => self.end_by(first),
+        }
+    }
+
+    /// No rank is left here. To stop the job earlier would end ranks that are still at their last step.
+    fn end_by(&mut self, signal: i32) {
         if let Some(stopper) = &self.stopper {
             stopper("interrupted by the user");
         }
-        match self.running {
-            Some(_) => self.end_ranks(signal, INTERRUPT_WITHIN),
-            None => {
-                self.end = Some(NodeEnd {
-                    code: 128 + signal,
-                    why: None,
-                })
-            }
-        }
+        self.end = Some(NodeEnd {
+            code: 128 + signal,
+            why: None,
+        });
     }
 
     fn end_ranks(&mut self, signal: i32, within: Duration) {
@@ -299,10 +305,7 @@ impl Ranks {
         self.console.settle(SHOW_WITHIN);
         self.agent.settle();
         if let Some(signal) = self.signal {
-            self.end = Some(NodeEnd {
-                code: 128 + signal,
-                why: None,
-            });
+            self.end_by(signal);
         }
         let outcome = match running.failed {
             Some((local, pid, failure)) => Outcome::Failed { local, pid, failure },
