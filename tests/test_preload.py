@@ -34,6 +34,7 @@ def test_a_preloaded_module_is_imported_once(module):
     seen = gp.run(lambda: __import__(name).WHO)
     assert len(set(seen)) == 1
     workers = gp.run(os.getpid)
+    assert len(set(workers)) == 3
     assert seen[0][0] == supervisor_of(workers[0])
     assert {supervisor_of(worker) for worker in workers} == {seen[0][0]}
 
