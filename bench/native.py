@@ -130,23 +130,29 @@ def contenders(name: str, total: int) -> dict[str, dict[str, Callable[[], object
     return found
 
 
+def calls_within(seconds: float, call: Callable[[], object]) -> int:
+    """How many calls fill a block; one where it has no length, as in a smoke run, without a try."""
+    if not seconds:
+        return 1
+    call()
+    began = time.process_time()
+    call()
+    return max(1, int(seconds / max(time.process_time() - began, 1e-6)))
+
+
 def measured(name: str, rounds: int, rows: int, block: float) -> dict[str, dict[str, list[float]]]:
     """CPU milliseconds of one call, for each block."""
     results = {}
     for what, both in contenders(name, rows).items():
-        counts = {}
-        for who, call in both.items():
-            call()
-            began = time.process_time()
-            call()
-            counts[who] = max(1, int(block / max(time.process_time() - began, 1e-6)))
+        counts = {who: calls_within(block, call) for who, call in both.items()}
         blocks: dict[str, list[float]] = {who: [] for who in both}
-        for turn in range(rounds + 1):
+        uncounted = 1 if block else 0
+        for turn in range(uncounted + rounds):
             for who, call in both.items():
                 began = time.process_time()
                 for _ in range(counts[who]):
                     call()
-                if turn:
+                if turn >= uncounted:
                     blocks[who].append((time.process_time() - began) / counts[who] * 1e3)
         results[what] = blocks
     return results

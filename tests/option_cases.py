@@ -15,9 +15,9 @@ INTERNAL = {
 WITHOUT = {("gp.Estimator.get_params", "deep"): "scikit-learn passes it to every estimator"}
 
 _CLUSTER = {
-    "workers": "test_run.py::test_a_cluster_made_by_hand_serves_run",
+    "workers": "test_preload.py::test_a_preloaded_module_is_imported_once",
     "threads": "test_preload.py::test_threads_can_be_told",
-    "preload": "test_preload.py::test_threads_can_be_told",
+    "preload": "test_preload.py::test_a_preloaded_module_is_imported_once",
     "log_dir": "test_wrong_use.py::test_a_log_folder_holds_a_file_per_rank",
     "start_timeout": "test_preload.py::test_a_start_that_takes_too_long_is_given_up",
     "heartbeat_timeout": "test_deaths.py::test_a_stopped_worker_is_given_up_in_time",
@@ -33,20 +33,12 @@ _SPARK = {
     "memory": "on_spark/test_workers.py::test_other_settings_of_a_session_that_runs_are_refused",
     "conf": "on_spark/test_workers.py::test_other_settings_of_a_session_that_runs_are_refused",
 }
-_BLOCK = "test_collective.py::differ"
+_BLOCK = "test_collective_options.py::unblocked"
+_COLLECTIVE = "test_collective_options.py::flipped"
 _PANDAS = "test_tables.py::test_options_mean_what_they_mean_to_pandas"
 _INDEXER = "test_shards_scalers.py::test_indices_by_appearance_with_a_limit_and_split"
 _LANES = "test_estimator_exact.py::test_equal_weights_history_and_answers_with_1_2_3_and_4_workers"
 _SCHEDULER = "test_estimator_parameters.py::test_the_scheduler_steps_each_epoch_or_each_batch"
-_ESTIMATOR = {
-    "config": "test_estimator_parameters.py::test_config_reaches_all_creators",
-    "workers": _LANES,
-    "model_dir": "test_audit.py::test_without_asking_there_is_no_ledger",
-    "seed": "test_options.py::test_settings_of_estimators_change_the_weights",
-    "lanes": "test_options.py::test_settings_of_estimators_change_the_weights",
-    "threads_per_lane": "test_estimator_exact.py::test_threads_per_lane_are_those_of_torch",
-}
-_TORCH = dict.fromkeys(("precision", "device"), "test_precision.py::test_settings_of_precision_and_device")
 CITED = {
     "gp.init": {
         **_CLUSTER,
@@ -77,8 +69,14 @@ CITED = {
         "on_driver_loss": "test_estimator_wrong_use.py::test_a_checkpoint_that_is_none",
     },
     "gp.Estimator.from_torch": {
-        **_ESTIMATOR,
-        **_TORCH,
+        "config": "test_estimator_parameters.py::test_config_reaches_all_creators",
+        "workers": _LANES,
+        "model_dir": "test_audit.py::test_without_asking_there_is_no_ledger",
+        "seed": "test_options.py::test_settings_of_estimators_change_the_weights",
+        "lanes": "test_options.py::test_settings_of_estimators_change_the_weights",
+        "threads_per_lane": "test_estimator_exact.py::test_threads_per_lane_are_those_of_torch",
+        "precision": "test_precision.py::test_settings_of_precision_and_device",
+        "device": "test_precision.py::test_settings_of_precision_and_device",
         "loss": "test_estimator_parameters.py::test_config_reaches_all_creators",
         "metrics": "test_directions.py::test_the_score_of_an_error_rises_as_the_model_improves",
         "scheduler": _SCHEDULER,
@@ -89,16 +87,8 @@ CITED = {
         "initialization_hook": "test_operators.py::test_the_hook_is_called_once_on_every_worker",
         "workers_per_node": "test_operators.py::test_so_many_workers_on_each_node",
     },
-    "gp.Estimator.from_lightning": {**_ESTIMATOR, **_TORCH},
     "gp.Estimator.from_native": {
-        **_ESTIMATOR,
-        "loss": "test_options.py::test_flipped_options_are_seen",
-        "optimizer": "test_options.py::test_flipped_options_are_seen",
-        "scheduler": "test_native_optimizers.py::test_a_plateau_cuts_the_rate_and_is_saved",
-        "dtype": "test_native_estimator.py::test_wrong_settings_are_refused_before_anything_starts",
-        "groups": "test_native_optimizers.py::test_layers_may_have_a_rate_of_their_own",
-        "sharded": "test_native_optimizers.py::test_a_memory_that_is_divided_is_healed",
-        "metrics": "test_directions.py::test_a_plateau_of_native_models_looks_the_way_of_its_metric",
+        "sharded": "test_native_optimizers.py::test_a_memory_that_is_divided_is_healed"
     },
     "gp.Estimator.fit": {
         "y": "test_options.py::test_labels_may_stand_beside_the_rows",
@@ -267,14 +257,9 @@ CITED = {
     "gp.collective.Handle.wait": {
         "timeout": "test_checkpoint_store.py::test_a_wait_has_an_end_and_hears_ctrl_c"
     },
-    "gp.collective.empty": {"dtype": "test_values.py::test_arrays_of_any_kind_come_back_equal"},
-    "gp.collective.Group.empty": {"dtype": "test_values.py::test_arrays_of_any_kind_come_back_equal"},
-    "gp.columns.Pad": dict.fromkeys(
-        ("value", "truncate"), "test_columns.py::test_a_step_does_what_numpy_does"
-    ),
-    "gp.columns.Scale": {"offset": "test_columns.py::test_a_step_does_what_numpy_does"},
+    "gp.columns.Pad": dict.fromkeys(("value", "truncate"), "test_columns.py::CASES"),
+    "gp.columns.Scale": {"offset": "test_columns.py::CASES"},
     "gp.images.ToFloat": {"scale": "test_images.py::test_floats_are_those_of_the_formula"},
-    "gp.nn.Concat": {"axis": "test_native_estimator.py::small_resnet"},
     "gp.nn.Embedding": {"padding_idx": "test_native_layers.py::test_embeddings_answer_as_in_pytorch"},
     "gp.nn.Input": {"name": "test_native_estimator.py::test_graphs_that_cannot_be_are_refused"},
     "gp.triggers.Or.fires": dict.fromkeys(
@@ -286,4 +271,4 @@ for _name, _option in options():
     if _place in ("gp.collective", "gp.collective.Group") and _name not in CITED:
         CITED[_name] = {}
     if _place in ("gp.collective", "gp.collective.Group") and _option not in CITED[_name]:
-        CITED[_name][_option] = _BLOCK
+        CITED[_name][_option] = _BLOCK if _option == "block" else _COLLECTIVE

@@ -119,6 +119,15 @@ def learnt(layer, shape):
     return before.shape, before.tobytes(), estimator.digest()
 
 
+def joined(layer):
+    """What comes of a row and its double."""
+    x = nn.Input()
+    model = nn.Model(x, layer(x, nn.Add()(x, x)))
+    estimator = gp.Estimator.from_native(model=model, workers=1)
+    found = estimator.predict(np.ones((2, 2, 3), "float32"))
+    return found.shape, found.tolist()
+
+
 def fitted(loss, optimizer=None, **other):
     """The weights of a small model after a few steps."""
     x = np.random.default_rng(5).standard_normal((16, 4)).astype("float32")
@@ -182,7 +191,7 @@ METRICS = {
 }
 
 
-def _flip(make, see, flips):
+def flip(make, see, flips):
     """For each option, both sides: `make` with what stands beside it, and with the option, too."""
     pairs = {}
     for option, flipped in flips.items():
@@ -197,22 +206,23 @@ def _flip(make, see, flips):
 
 FLIPS = {}
 for _name, (_args, _shape, _flips) in ONE_LAYER.items():
-    FLIPS[f"gp.nn.{_name}"] = _flip(
+    FLIPS[f"gp.nn.{_name}"] = flip(
         partial(getattr(nn, _name), *_args),
         lambda layer, shape=_shape: learnt(layer, shape),
         _flips,
     )
+FLIPS["gp.nn.Concat"] = flip(nn.Concat, joined, {"axis": 1})
 for _name, _flips in LOSSES.items():
-    FLIPS[f"gp.nn.{_name}"] = _flip(getattr(nn, _name), fitted, _flips)
+    FLIPS[f"gp.nn.{_name}"] = flip(getattr(nn, _name), fitted, _flips)
 for _name, _flips in OPTIMIZERS.items():
-    FLIPS[f"gp.optim.{_name}"] = _flip(
+    FLIPS[f"gp.optim.{_name}"] = flip(
         getattr(optim, _name), lambda made: fitted(nn.CrossEntropy(), made), _flips
     )
 for _name, (_args, _flips) in SCHEDULES.items():
-    FLIPS[f"gp.optim.{_name}"] = _flip(partial(getattr(optim, _name), *_args), rates, _flips)
+    FLIPS[f"gp.optim.{_name}"] = flip(partial(getattr(optim, _name), *_args), rates, _flips)
 for _name, (_args, _flips) in METRICS.items():
-    FLIPS[f"gp.metrics.{_name}"] = _flip(partial(getattr(metrics, _name), *_args), measured, _flips)
-FLIPS["gp.optim.Group"] = _flip(
+    FLIPS[f"gp.metrics.{_name}"] = flip(partial(getattr(metrics, _name), *_args), measured, _flips)
+FLIPS["gp.optim.Group"] = flip(
     lambda **options: optim.Group(["0"], **options),
     lambda group: fitted(nn.CrossEntropy(), groups=[group]),
     {"lr_factor": 0.5, "weight_decay": 0.5},
@@ -224,7 +234,7 @@ for _name, _flips in {
     "text_classifier": {"size": 3, "hidden": 3},
 }.items():
     _args = {"mlp": (4, 3, 2), "text_classifier": (9, 2)}.get(_name, ())
-    FLIPS[f"gp.models.{_name}"] = _flip(
+    FLIPS[f"gp.models.{_name}"] = flip(
         partial(getattr(gp.models, _name), *_args),
         lambda model: model.description(),
         _flips,
@@ -259,12 +269,12 @@ def seen(shards):
 
 
 for _reader, _kind in (("read_csv", "csv"), ("read_json", "json"), ("read_parquet", "parquet")):
-    FLIPS[f"gp.{_reader}"] = _flip(
+    FLIPS[f"gp.{_reader}"] = flip(
         lambda reader=_reader, kind=_kind, **options: getattr(gp, reader)(_file(kind), **options),
         seen,
         {"num_shards": 3, **({"index_col": "a"} if _kind == "csv" else {})},
     )
-FLIPS["gp.read_parquet"] |= _flip(
+FLIPS["gp.read_parquet"] |= flip(
     lambda **options: gp.read_parquet(_file("parquet"), **options), seen, {"columns": ["b"]}
 )
 for _name, _value in {
@@ -274,7 +284,7 @@ for _name, _value in {
     "from_torch": lambda: [(1.0, 2.0)] * 6,
     "from_huggingface": lambda: __import__("datasets").Dataset(TABLE),
 }.items():
-    FLIPS[f"gp.Shards.{_name}"] = _flip(
+    FLIPS[f"gp.Shards.{_name}"] = flip(
         lambda make=_name, value=_value, **options: getattr(gp.Shards, make)(value(), **options),
         seen,
         {"num_shards": 3},
@@ -285,38 +295,38 @@ def _shards():
     return gp.Shards.from_arrow(TABLE, 2)
 
 
-FLIPS["gp.Shards.head"] = _flip(lambda **options: _shards().head(**options), repr, {"n": 1})
-FLIPS["gp.Shards.describe"] = _flip(lambda **options: _shards().describe(**options), repr, {"cols": "a"})
-FLIPS["gp.Shards.partition_by"] = _flip(
+FLIPS["gp.Shards.head"] = flip(lambda **options: _shards().head(**options), repr, {"n": 1})
+FLIPS["gp.Shards.describe"] = flip(lambda **options: _shards().describe(**options), repr, {"cols": "a"})
+FLIPS["gp.Shards.partition_by"] = flip(
     lambda **options: _shards().partition_by("a", **options), seen, {"num_partitions": 3}
 )
-FLIPS["gp.Shards.partition"] = _flip(
+FLIPS["gp.Shards.partition"] = flip(
     lambda **options: gp.Shards.partition({"x": np.arange(8)}, **options), seen, {"num_shards": 3}
 )
 
 
-def pictures(step):
+def pictures(step, seed=1):
     """What a step makes of a picture, in the order of many epochs."""
     buffer = io.BytesIO()
     Picture.fromarray(np.random.default_rng(1).integers(0, 255, (24, 32, 3), "uint8")).save(buffer, "PNG")
     steps = [step] if isinstance(step, images.RandomResizedCrop) else [step, images.Resize(8)]
     table = pa.table({"image": [buffer.getvalue()] * 32})
     loader = gp.Shards.from_arrow(table, 1).to_torch(
-        32, feature_cols=gp.columns.Image("image", steps), seed=1, threads=1
+        32, feature_cols=gp.columns.Image("image", steps), seed=seed, threads=1
     )
     return next(iter(loader)).numpy().tobytes()
 
 
-FLIPS["gp.images.RandomFlip"] = _flip(images.RandomFlip, pictures, {"probability": 1.0})
-FLIPS["gp.images.RandomResizedCrop"] = _flip(
+FLIPS["gp.images.RandomFlip"] = flip(images.RandomFlip, pictures, {"probability": 1.0})
+FLIPS["gp.images.RandomResizedCrop"] = flip(
     lambda **options: images.RandomResizedCrop(8, **options),
     pictures,
     {"ratio": (3.0, 3.0), "scale": (0.1, 0.2)},
 )
-FLIPS["gp.images.RandomCrop"] = _flip(
+FLIPS["gp.images.RandomCrop"] = flip(
     lambda **options: images.RandomCrop(20, **options), pictures, {"padding": 4}
 )
-FLIPS["gp.columns.Image"] = _flip(
+FLIPS["gp.columns.Image"] = flip(
     lambda **options: gp.columns.Image("image", **options),
     lambda step: step._described(),
     {"steps": [images.Resize(8)]},

@@ -80,11 +80,11 @@ def finish(driver, seconds=PATIENCE):
     return driver.returncode, out, err
 
 
-def run_file(path, text, seconds=PATIENCE, **options):
+def run_file(path, text, seconds=PATIENCE, launcher=(), **options):
     """Write a script and run it as a user would; it must succeed. Return its output."""
     path.write_text(textwrap.dedent(text))
     driver = subprocess.Popen(
-        [sys.executable, str(path)],
+        [sys.executable, *launcher, str(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

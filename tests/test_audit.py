@@ -165,8 +165,10 @@ def test_wrong_use(tmp_path):
 
 
 def test_without_asking_there_is_no_ledger(tmp_path):
-    estimator(Deadly(tmp_path), model_dir=tmp_path / "run").fit(arrays(), batch_size=12)
-    assert not (tmp_path / "run" / "audit").exists()
+    for name, options in (("plain", {}), ("audited", {"audit": True})):
+        estimator(Deadly(tmp_path), model_dir=tmp_path / name).fit(arrays(), batch_size=12, **options)
+    assert not (tmp_path / "plain" / "audit").exists()
+    assert (tmp_path / "audited" / "audit").exists()
 
 
 def test_bad_rows_have_had_their_turn(tmp_path):

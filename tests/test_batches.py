@@ -49,6 +49,10 @@ def picture(number, size=8):
 # A loop of one's own
 
 
+def seeded(shuffle, seed):
+    return {"seed": seed} if shuffle else {}
+
+
 def ids(batches):
     return [batch.tolist() for batch in batches]
 
@@ -59,16 +63,16 @@ def ids(batches):
 def test_every_row_once_in_each_epoch(files, shuffle, window, size):
     shards = gp.read_parquet(files)
     shards = shards if window is None else shards.stream(window)
-    batches = shards.to_torch(size, shuffle, seed=3, feature_cols="id")
+    batches = shards.to_torch(size, shuffle, **seeded(shuffle, 3), feature_cols="id")
     assert len(batches) == -(-100 // size)
     first, second = ids(batches), ids(batches)
     assert [len(batch) for batch in first] == [size] * (100 // size) + ([100 % size] if 100 % size else [])
     assert sorted(itertools.chain(*first)) == sorted(itertools.chain(*second)) == list(range(100))
     assert (list(itertools.chain(*first)) == list(range(100))) is not shuffle
     assert (first == second) is not shuffle
-    again = shards.to_torch(size, shuffle, seed=3, feature_cols="id")
+    again = shards.to_torch(size, shuffle, **seeded(shuffle, 3), feature_cols="id")
     assert ids(again) == first
-    other = shards.to_torch(size, shuffle, seed=4, feature_cols="id")
+    other = shards.to_torch(size, shuffle, **seeded(shuffle, 4), feature_cols="id")
     assert (ids(other) == first) is not shuffle
 
 

@@ -90,7 +90,7 @@ def test_the_best_checkpoint_of_a_crossentropy_is_that_of_the_least(tmp_path):
 
 def test_early_stopping_waits_for_a_crossentropy_to_fall():
     name = "sparsecategoricalcrossentropy"
-    stopping = EarlyStopping(f"val_{name}", patience=2)
+    stopping = EarlyStopping(monitor=f"val_{name}", patience=2)
     history = fitted(wandering(metrics=[name]), callbacks=[stopping])
     assert len(history) == 5
     assert stopping.best_epoch == 3

@@ -88,7 +88,9 @@ def test_a_checkpoint_of_a_run_can_be_loaded(trained):
 def test_weights_can_be_loaded_before_anything_was_trained(trained, model):
     trained.save("model.safetensors")
     optimizer = adam if not isinstance(model, torch.nn.Module) else torch.optim.Adam(model.parameters())
-    estimator = classifier(model=model, optimizer=optimizer, scheduler=None).load("model.safetensors")
+    estimator = classifier(
+        model=model, optimizer=optimizer, scheduler=None, scheduler_step_freq="epoch"
+    ).load("model.safetensors")
     assert estimator.digest() == trained.digest()
     assert estimator.evaluate(rows(20, 1)) == trained.evaluate(rows(20, 1))
     before = estimator.digest()

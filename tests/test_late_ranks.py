@@ -32,20 +32,24 @@ CALLS = ("fit", "run", "ranks")
 
 @dataclass(frozen=True)
 class Program:
-    """Calls of one kind, by as many ranks on each of two hosts: late without a deadline, and beyond one."""
+    """Calls of one kind, by as many ranks on each of two hosts: late without a deadline, and beyond one.
+
+    A rank comes so long after the deadline that waiting for it would be seen.
+    """
 
     call: str
     each: int
     sizes: tuple[int, ...]
     late: float
     deadline: float
+    late_beyond: float
 
     def __str__(self):
         return f"{self.call}-{self.each}"
 
     def longest(self):
         """How long all its calls may take."""
-        return START + len(self.sizes) * (self.late + self.deadline + 2 * SLACK)
+        return START + len(self.sizes) * (self.late + self.late_beyond + 2 * SLACK)
 
 
 @dataclass
@@ -62,6 +66,7 @@ class Runs:
         words = [sys.executable, SCRIPT, program.call, "--results", str(place / "results")]
         words += ["--sizes", ",".join(map(str, program.sizes))]
         words += ["--late", str(program.late), "--deadline", str(program.deadline)]
+        words += ["--late-beyond", str(program.late_beyond)]
         driver, *others = self.hosts
         if program.call in ("fit", "run"):
             names = [host.name for host in others]
@@ -158,7 +163,10 @@ def check_ended(runs, program, size):
 
 
 CHECKS = {"no deadline": check_waited, "deadline": check_ended}
-SHORT = [Program(call, 2, (20_000_000,), late=SILENCE + 3, deadline=SILENCE + 2) for call in CALLS]
+SHORT = [
+    Program(call, 2, (20_000_000,), late=SILENCE + 3, deadline=SILENCE + 2, late_beyond=SILENCE + 14)
+    for call in CALLS
+]
 
 
 @pytest.fixture(scope="module")
@@ -174,9 +182,13 @@ def test_a_rank_that_is_late_for_longer_than_silence_is_waited_for(short, progra
 
 
 SIZES = (20_000, 8_000_000, 64_000_000)
-FULL = [Program(call, each, SIZES, late=60.0, deadline=20.0) for call in CALLS for each in (1, 2)]
+FULL = [
+    Program(call, each, SIZES, late=60.0, deadline=20.0, late_beyond=60.0)
+    for call in CALLS
+    for each in (1, 2)
+]
 # Its ranks meet once: what comes after a call that failed is not to be had.
-TORCH = Program("torch", 2, (8_000_000,), late=60.0, deadline=20.0)
+TORCH = Program("torch", 2, (8_000_000,), late=60.0, deadline=20.0, late_beyond=60.0)
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def test_tensorboard_shows_a_run_that_goes_on(tmp_path):
 
 
 def test_tensorboard_writes_every_nth_step(tmp_path):
-    log(TensorBoard(tmp_path, every=2), begin(), steps(1, 2, 3, 4))
+    log(TensorBoard(log_dir=tmp_path, every=2), begin(), steps(1, 2, 3, 4))
     assert [step for step, _ in curves(tmp_path)["train/loss"]] == [2, 4]
 
 

@@ -274,9 +274,8 @@ def test_graphs_that_cannot_be_are_refused():
 def test_wrong_settings_are_refused_before_anything_starts():
     with pytest.raises(ValueError, match="dtype must be 'float32' or 'float64', it is 'half'"):
         gp.Estimator.from_native(model=drawing(), dtype="half")
-    estimator = classifier(workers=1, optimizer=gp.optim.SGD(0.1, nesterov=True))
-    with pytest.raises(ValueError, match="Sgd: nesterov needs a momentum above 0"):
-        estimator.fit(rows())
+    with pytest.raises(ValueError, match="nesterov of SGD needs a momentum above 0"):
+        gp.optim.SGD(0.1, nesterov=True)
     estimator = classifier(workers=1, scheduler=gp.optim.Cosine(0))
     with pytest.raises(ValueError, match="schedule: total must be 1 or more"):
         estimator.fit(rows())

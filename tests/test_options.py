@@ -1,18 +1,19 @@
 """Every option of the public API has an effect, or an error says why not.
 
 Options are found by the signatures: one that is new fails here until it has a case. A case is a flip in
-`option_flips`, or in `option_cases` the name of the test that shows the effect: it must exist and name the
-option.
+`option_flips` or `option_estimators`, or in `option_cases` the name of the test that shows the effect, or of
+the function or table that the test uses: this very function must pass the option by its name.
 """
 
-import re
+import ast
+from functools import cache
 from pathlib import Path
 
+import option_estimators
 import option_flips
 import pytest
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from option_cases import CITED, INTERNAL, WITHOUT
-from option_flips import FLIPS
 from public_api import options
 from small_models import classifier, line, points, rows
 
@@ -21,6 +22,7 @@ import grampus as gp
 runtime = one_cluster(1)
 
 TESTS = Path(__file__).parent
+FLIPS = {**option_flips.FLIPS, **option_estimators.FLIPS}
 ALL = sorted(options())
 
 
@@ -32,9 +34,36 @@ def test_every_option_has_a_case(name, option):
         f"{name}({option}=) has no case: add one to option_flips or option_cases"
     )
     file, _, test = CITED[name][option].partition("::")
-    text = (TESTS / file).read_text("utf-8")
-    assert re.search(rf"^def {test}\(", text, re.MULTILINE), f"there is no {test} in {file}"
-    assert re.search(rf"\b{option}\b", text), f"{file} does not name {option}"
+    assert test in passed_by_name(file), f"there is no {test} in {file}"
+    assert option in passed_by_name(file)[test], f"{test} in {file} does not pass {option}= by its name"
+
+
+@cache
+def passed_by_name(file):
+    """For each function and table of a file, the names of arguments that it passes, also in dicts."""
+    tree = ast.parse((TESTS / file).read_text("utf-8"))
+    found = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    tables = [node for node in tree.body if isinstance(node, ast.Assign)]
+    found |= {
+        target.id: table for table in tables for target in table.targets if isinstance(target, ast.Name)
+    }
+    return {name: set(names_of_arguments(node)) for name, node in found.items()}
+
+
+def names_of_arguments(definition):
+    for node in ast.walk(definition):
+        if isinstance(node, ast.keyword):
+            yield node.arg
+        elif isinstance(node, ast.Dict):
+            yield from (key.value for key in node.keys if isinstance(key, ast.Constant))
+
+
+def test_a_name_that_stands_elsewhere_in_a_file_is_no_case():
+    """`FLIPS` is there, in this file and in this text, and no function passes it."""
+    found = passed_by_name(Path(__file__).name)
+    assert "seed" in found["test_settings_of_estimators_change_the_weights"]
+    assert "seed" not in found["test_arguments_of_fit_change_the_run"]
+    assert not any("FLIPS" in names for names in found.values())
 
 
 def test_no_case_is_left_of_an_option_that_went():
@@ -54,7 +83,8 @@ def test_flipped_options_are_seen(name, option, tmp_path, monkeypatch):
     before = plain()
     try:
         after = flipped()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
+        assert option in str(error)
         return
     assert after != before
 
@@ -180,7 +210,7 @@ def order(shards, **other):
 
 
 def test_a_window_changes_the_order_of_a_stream(tmp_path):
-    orders = [order(numbered(tmp_path).stream(window), shuffle=True, seed=1) for window in (1, 8)]
+    orders = [order(numbered(tmp_path).stream(window=window), shuffle=True, seed=1) for window in (1, 8)]
     assert orders[0] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(64))
 
@@ -340,6 +370,47 @@ def min_workers():
         gp.stop()
 
 
+def step_freq_without_a_scheduler():
+    line(scheduler_step_freq="manual")
+
+
+def step_freq_of_each_batch_without_a_scheduler():
+    line(scheduler_step_freq="batch")
+
+
+def seed_of_rows_as_they_come():
+    option_flips._shards().to_torch(2, seed=1, feature_cols="a")
+
+
+def seed_of_arrays_as_they_come():
+    arrays().to_torch(2, seed=1)
+
+
+def seed_of_images_that_are_only_resized():
+    image = gp.columns.Image("c", [gp.images.Resize(8)])
+    option_flips._shards().to_torch(2, seed=1, feature_cols=image)
+
+
+def threads_of_arrays():
+    arrays().to_torch(2, threads=1)
+
+
+def arrays():
+    return gp.Shards.partition({"x": points()["x"].numpy()}, 2)
+
+
+def nesterov_without_momentum():
+    gp.optim.SGD(nesterov=True)
+
+
+def nesterov_beside_dampening():
+    gp.optim.SGD(momentum=0.9, dampening=0.5, nesterov=True)
+
+
+def dampening_without_momentum():
+    gp.optim.SGD(dampening=0.5)
+
+
 WITHOUT_EFFECT = (
     info,
     info_of_evaluate,
@@ -351,6 +422,15 @@ WITHOUT_EFFECT = (
     label_cols_alone,
     settings_of_a_cluster_made_by_hand,
     min_workers,
+    step_freq_without_a_scheduler,
+    step_freq_of_each_batch_without_a_scheduler,
+    seed_of_rows_as_they_come,
+    seed_of_arrays_as_they_come,
+    seed_of_images_that_are_only_resized,
+    threads_of_arrays,
+    nesterov_without_momentum,
+    nesterov_beside_dampening,
+    dampening_without_momentum,
 )
 
 
@@ -359,6 +439,26 @@ def test_what_would_have_no_effect_is_refused(use):
     with pytest.raises((TypeError, ValueError), match="leave it out"):
         use()
     gp.init(workers=1)
+
+
+def test_an_operator_is_told_of_a_step_frequency_without_a_scheduler():
+    class Told(gp.TrainingOperator):
+        def train_batch(self, batch, batch_info):
+            assert batch_info["scheduler_step"] == "manual"
+            return super().train_batch(batch, batch_info)
+
+    estimator = line(scheduler_step_freq="manual", training_operator_cls=Told)
+    assert estimator.fit(points())[-1]["steps"] == 1
+
+
+def test_seeds_are_those_of_random_images():
+    """Rows come as they are, and each row's image depends on the seed; each random step is known as such."""
+    random = [each for each in gp.images.__all__ if each.startswith("Random")]
+    assert len(random) == len(gp.images.RANDOM) == 3
+    for name in random:
+        step = getattr(gp.images, name)(*([] if name == "RandomFlip" else [8]))
+        assert option_flips.pictures(step) == option_flips.pictures(step)
+        assert option_flips.pictures(step) != option_flips.pictures(step, seed=2)
 
 
 def test_no_metrics_are_measured_where_none_are_asked_for():

@@ -5,6 +5,7 @@ import itertools
 import os
 import signal
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def test_a_preloaded_module_is_imported_once(module):
     seen = gp.run(lambda: __import__(name).WHO)
     assert len(set(seen)) == 1
     workers = gp.run(os.getpid)
+    assert len(set(workers)) == 3
     assert seen[0][0] == supervisor_of(workers[0])
     assert {supervisor_of(worker) for worker in workers} == {seen[0][0]}
 
@@ -214,6 +216,52 @@ def test_the_affinity_of_the_driver_is_respected():
     )
     code, out, err = finish(driver)
     assert (code, out.strip()) == (0, "1 [(True, '1')]"), err
+
+
+def test_only_the_supervisor_forks_beside_threads_without_a_warning(module):
+    """Python 3.12 warns of it, in the process that forks; here, every version does."""
+    name = module(
+        "warns_at_forks",
+        textwrap.dedent(
+            """
+            import os, warnings
+
+            fork = os.fork
+
+            def forks_and_warns():
+                if pid := fork():
+                    text = f"This process (pid={os.getpid()}) is multi-threaded, use of fork() may ..."
+                    warnings.warn_explicit(text, DeprecationWarning, "script.py", 1, "__main__")
+                return pid
+
+            os.fork = forks_and_warns
+            """
+        ),
+    )
+    driver = start(
+        """
+        import os, sys
+        import grampus as gp
+
+        def forks():
+            if (pid := os.fork()) == 0:
+                os._exit(0)
+            else:
+                os.waitpid(pid, 0)
+
+        sys.path.insert(0, sys.argv[1])
+        gp.init(workers=2, preload=[sys.argv[2]])
+        gp.run(gp.rank)
+        print("started", file=sys.stderr, flush=True)
+        gp.run(forks, workers=1)
+        """,
+        sys.path[0],
+        name,
+    )
+    code, _, err = finish(driver)
+    before, _, after = err.partition("started\n")
+    assert (code, "multi-threaded" in before) == (0, False), err
+    assert "DeprecationWarning: This process" in after
 
 
 def test_the_join_string_stands_in_no_argument_and_no_environment(module):

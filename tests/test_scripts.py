@@ -1,12 +1,86 @@
 """The checks of the repository find what they are there to find."""
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "scripts"
+
+
+def made(*arguments, **variables):
+    """The commands that `make` would run, or what it prints."""
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    words = [
+        "make",
+        "--no-print-directory",
+        *arguments,
+        *(f"{name}={each}" for name, each in variables.items()),
+    ]
+    result = subprocess.run(
+        words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, cwd=ROOT, env=environment
+    )
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_the_demo_runs_an_optimised_build():
+    """A wheel is a release; `maturin develop` builds for tests, and JPEGs decode several times slower."""
+    code, commands, err = made("--dry-run", "--always-make", "demo")
+    assert code == 0, err
+    lines = commands.splitlines()
+    assert "maturin" not in commands
+    (build,) = [place for place, line in enumerate(lines) if " build --wheel " in line]
+    (install,) = [place for place, line in enumerate(lines) if line.endswith(" target/dist/*.whl")]
+    assert build < install
+    assert "--python .venv-demo " in lines[install]
+    assert lines[-1].startswith(".venv-demo/bin/python examples/")
+
+
+def smoke(folder, seconds, **scripts):
+    """Run small scripts as benchmarks; nothing is built for it."""
+    for name, text in scripts.items():
+        (folder / f"{name}.py").write_text(text)
+    needs = (".venv/.stamp-native", ".venv/.stamp-torch", "rust-tests")
+    names = " ".join(str(folder / f"{name}.py") for name in scripts)
+    began = time.monotonic()
+    found = made(
+        *(f"--old-file={name}" for name in needs),
+        "bench-smoke",
+        PY=sys.executable,
+        BENCHES=names,
+        SMOKE_SECONDS=seconds,
+    )
+    return *found, time.monotonic() - began
+
+
+PRINTS = "import sys; print('hello', sys.argv[1:])"
+
+
+def test_benchmarks_are_run_one_after_another(tmp_path):
+    code, out, err, _ = smoke(tmp_path, 60, one=PRINTS, two="raise SystemExit(3)", three=PRINTS)
+    assert out.count("hello ['--smoke']") == 2
+    assert "status 3:" in out
+    assert code != 0
+    assert "two.py" in err
+    assert "one.py" not in err
+
+
+def test_all_benchmarks_together_have_one_limit(tmp_path):
+    sleeps = "import time; time.sleep(1.2)"
+    hangs = "import time; print('hangs', flush=True); time.sleep(60)"
+    code, out, err, seconds = smoke(tmp_path, 4, one=sleeps, two=sleeps, three=hangs, four=PRINTS)
+    assert "hangs" in out
+    assert "hello" not in out
+    assert code != 0
+    assert "three.py" in err
+    assert "four.py" in err
+    assert "one.py" not in err
+    assert 3 < seconds < 12
 
 
 def check(script, root):

@@ -37,7 +37,7 @@ def pandas_of(table):
 @pytest.mark.parametrize("ascending", [True, False])
 def test_sorting(seed, by, ascending):
     table = random_table(seed)
-    found = shards_of(table, seed).sort_values(by, ascending).to_arrow()
+    found = shards_of(table, seed).sort_values(by=by, ascending=ascending).to_arrow()
     order = list(range(table.num_rows))
     columns = plain(table)
     for name in reversed(by):  # pandas sorts several columns of objects with nulls only one by one
@@ -76,7 +76,7 @@ def test_different_values(seed, name):
 def test_merging(seed, how, on):
     left = random_table(seed).select([*on, "row", "list"])
     right = random_table(seed + 1000).select([*on, "row", "wide"]).rename_columns([*on, "row", "other"])
-    found = shards_of(left, seed).merge(shards_of(right, seed + 1), how, on).to_arrow()
+    found = shards_of(left, seed).merge(shards_of(right, seed + 1), how=how, on=on).to_arrow()
     assert found.column_names == [*on, "row_x", "list", "row_y", "other"]
     tables = [
         pd.DataFrame({n: t[n].to_pylist() for n in t.column_names}, dtype=object) for t in (left, right)
@@ -117,7 +117,7 @@ def test_groups(seed, by):
     values = table["row"].to_numpy() % 5 / 4
     values = pa.array(values, mask=np.random.default_rng(seed).random(len(values)) < 0.3)
     table = table.append_column("value", values)
-    found = shards_of(table, seed).group_by(by, {"value": [*NUMERIC, "sum"]}).to_pandas()
+    found = shards_of(table, seed).group_by(columns=by, agg={"value": [*NUMERIC, "sum"]}).to_pandas()
     frame = pandas_of(table).assign(value=table["value"].to_pandas())
     grouped = frame.groupby(by, sort=False, dropna=False)["value"]
     keys = grouped.agg("size").reset_index()[by]

@@ -2,13 +2,15 @@
 
 import os
 import pty
+import re
+import secrets
 import subprocess
 import sys
 import textwrap
 import time
 
 import pytest
-from processes import PATIENCE, finish, start
+from processes import PATIENCE, finish, marked, start, wait_until
 
 import grampus as gp
 from grampus import _starting
@@ -112,6 +114,28 @@ def test_many_workers_start_or_fail_within_the_deadline(deadline):
                 assert cluster.run(gp.rank) == list(range(48))
     # To end them takes a while, too.
     assert time.monotonic() - began < deadline + 1 + 20
+
+
+def test_a_thousand_workers_are_warned_of_at_once_and_given_up_at_the_deadline(tmp_path):
+    """Forks are slowed down, so that a small machine that runs other things is not filled by the test."""
+    slow = "import os, time\nfork = os.fork\nos.fork = lambda: time.sleep(0.02) or fork()\n"
+    (tmp_path / "slow_forks.py").write_text(slow)
+    deadline, mark = 3.0, secrets.token_hex(8)
+    script = SCRIPT.replace("workers=2,", f"workers=1000, start_timeout={deadline},")
+    driver = start(script, tmp_path, "slow_forks", env={**os.environ, "MARK_OF_A_TEST": mark})
+    words = "RuntimeWarning: 1000 workers on "
+    assert any(words in line for line in iter(driver.stderr.readline, ""))
+    warned = time.monotonic()
+    code, out, err = finish(driver)
+    seconds = time.monotonic() - warned
+    assert (code, out) == (1, "")
+    late = (
+        r"(only \d+ of 1000 members are in after|the workers did not join within) .*: raise `start_timeout`"
+    )
+    assert re.search(f"ClusterError: {late}", err), err
+    # To end those that were started takes a while, too.
+    assert deadline - 1 < seconds < deadline + 12
+    assert wait_until(lambda: not marked(mark)), marked(mark)
 
 
 def test_a_machine_that_allows_no_more_processes(tmp_path):

@@ -59,7 +59,8 @@ def told(tmp_path_factory, runtime, folders_of_wandb):
         quiet(folder, name="first"),
         TensorBoard(folder / "logs"),
     ]
-    callbacks = [*trackers, LearningRates(), GradientNorm(every=2), Shows(), ModelGraph(torch.zeros(2, 4))]
+    graph = ModelGraph(example=torch.zeros(2, 4))
+    callbacks = [*trackers, LearningRates(), GradientNorm(every=2), Shows(), graph]
     estimator = classifier(model_dir=folder / "run")
     history = estimator.fit(rows(), epochs=2, batch_size=16, validation_data=rows(32), callbacks=callbacks)
     return SimpleNamespace(folder=folder, uri=f"file://{folder}/mlruns", history=history)

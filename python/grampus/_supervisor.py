@@ -1,7 +1,8 @@
 """The supervisor of a host: imports once, forks workers, ends them.
 
-It has one thread. If a preloaded module starts another, forking would not be safe any more; workers are
-then started as fresh processes, and the reason is reported.
+Beside the main thread it has one that writes log files, which is safe to fork beside: it holds no lock that
+a worker needs. If a preloaded module starts a thread, forking would not be safe any more; workers are then
+started as fresh processes, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -74,14 +75,12 @@ def _serve(supervisor: _native.Supervisor) -> None:
     forks, why = _may_fork()
     note = "; ".join([why] * (not forks) + failed)
     supervisor.ready(forks, note, _programs.worker(sys.executable))
-    # Its second thread writes log files, and holds no lock that a forked worker needs.
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     # What is alive now is shared by all workers: moving it would copy its pages.
     gc.collect()
     gc.freeze()
     while (entry := supervisor.next()) is not None:
         try:
-            pid = os.fork()
+            pid = _fork()
         except OSError as error:
             advice = "use fewer workers, or allow more processes (ulimit -u) or more memory"
             supervisor.give_up_fork(f"{error}: {advice}")
@@ -91,6 +90,16 @@ def _serve(supervisor: _native.Supervisor) -> None:
         supervisor.adopt(pid)
         # Its ends of the worker's pipes are for the worker alone.
         del entry
+
+
+def _fork() -> int:
+    """Fork, without Python's warning about threads: the one that writes log files does no harm.
+
+    The warning comes back on both sides: in a worker it may be about threads of the user's code.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        return os.fork()
 
 
 def _import_all(names: list[str]) -> list[str]:

@@ -35,6 +35,8 @@ __all__ = [
 
 # One number, or (height, width).
 Size: TypeAlias = "int | tuple[int, int]"
+# Steps that draw random numbers, by the names that the engine knows them by.
+RANDOM = frozenset(("flip_horizontal", "random_crop", "random_resized_crop"))
 
 
 class ImageStep(ABC):

@@ -132,6 +132,19 @@ class SGD(Optimizer):
     nesterov: bool = False
     kind: ClassVar[str] = "Sgd"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
+            raise ValueError(
+                f"nesterov of SGD needs a momentum above 0 and no dampening, they are {self.momentum} and "
+                f"{self.dampening}: pass momentum=, or leave it out"
+            )
+        if self.dampening != 0 and self.momentum == 0:
+            raise ValueError(
+                f"dampening={self.dampening} of SGD has no effect without a momentum: pass momentum=, or "
+                "leave it out"
+            )
+
 
 @dataclass(frozen=True)
 class Adam(Optimizer):

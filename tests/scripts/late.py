@@ -19,8 +19,6 @@ import grampus as gp
 
 # Many of these programs may start at once on a busy machine.
 START_TIMEOUT = 240.0
-# A late rank comes so long after the deadline, in seconds, that waiting for it would be seen.
-BEYOND = 12.0
 # Since when this process waits for the late rank, if it is one of them.
 _waits_since = None
 
@@ -108,7 +106,7 @@ def train(count, late, deadline):
 def each_case(arguments, rank, call):
     """Make all calls in turn, and write what came of each."""
     global _waits_since
-    cases = [(arguments.late, None), (arguments.deadline + BEYOND, arguments.deadline)]
+    cases = [(arguments.late, None), (arguments.late_beyond, arguments.deadline)]
     for size in arguments.sizes:
         for late, deadline in cases:
             _waits_since, error = time.monotonic(), None
@@ -157,6 +155,7 @@ def main():
     parser.add_argument("--sizes", type=lambda text: [int(size) for size in text.split(",")], required=True)
     parser.add_argument("--late", type=float, required=True)
     parser.add_argument("--deadline", type=float, required=True)
+    parser.add_argument("--late-beyond", type=float, required=True, help="late where there is a deadline")
     parser.add_argument("--each", type=int, help="workers of a host")
     parser.add_argument("--hosts", nargs="*", help="where the workers of a cluster are")
     parser.add_argument("--address", help="of the driver, as they reach it")

@@ -109,6 +109,12 @@ def check_settings(params: dict[str, Any]) -> None:
         raise ValueError(f"scheduler_step_freq must be 'batch', 'epoch' or 'manual', it is {freq!r}")
     if freq is None and params["scheduler"] is not None:
         raise ValueError("a scheduler was passed, and scheduler_step_freq=None: say when it steps")
+    # Operators are told of it, and may have schedulers of their own.
+    if freq in ("batch", "manual") and params["scheduler"] is None and operator is None:
+        raise ValueError(
+            f"scheduler_step_freq={freq!r} has no effect, there is no scheduler: pass scheduler=, or leave "
+            "it out"
+        )
     if operator is not None and not (isinstance(operator, type) and issubclass(operator, TrainingOperator)):
         raise TypeError(f"training_operator_cls must be a class of gp.TrainingOperator, it is {operator!r}")
     if params["initialization_hook"] is not None and not callable(params["initialization_hook"]):

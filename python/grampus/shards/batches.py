@@ -42,6 +42,19 @@ class Wanted:
         return filled
 
     @property
+    def is_random(self) -> bool:
+        """Whether random numbers decide what some images look like.
+
+        >>> from grampus.images import RandomFlip, Resize
+        >>> [wanted("a", None, steps).is_random for steps in ([Resize(8)], [Resize(8), RandomFlip()])]
+        [False, True]
+        """
+        from grampus.images import RANDOM
+
+        images = [output.get("images", {}) for output in json.loads(self.outputs)]
+        return any(step["step"] in RANDOM for each in images for step in each.get("steps", ()))
+
+    @property
     def columns(self) -> dict[str, dict[str, Any]]:
         """The columns that are read, and what is done with each before it is a number, by name.
 

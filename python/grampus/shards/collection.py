@@ -201,12 +201,12 @@ class Shards:
         Args:
             batch_size: rows of a batch.
             shuffle: in the order that seed and epoch give; else as they come.
-            seed: of the order, and of what is random in `images`.
+            seed: of the order of `shuffle`, and of what is random in `images`.
             feature_cols, label_cols: columns of tables, or steps of `grampus.columns`; several stand side by
                 side in one matrix. Shards of dicts have `x` and `y` of their own.
             images: steps of `grampus.images`, for shards of `grampus.read_images`.
             transform: a function of a batch, called where the loop runs.
-            threads: that make batches ready; by default as many as there are cores.
+            threads: that read tables and files; by default as many as there are cores.
             drop_last: leave out the rows that make no whole batch.
             on_error: "raise", or "skip" rows that cannot be used; `skipped` lists them.
         """
@@ -222,6 +222,16 @@ class Shards:
             raise DataError(
                 "feature_cols, label_cols and images are for shards of tables, these are arrays: choose "
                 "entries of dicts with shards[...], and call them x and y"
+            )
+        if seed is not None and not shuffle and not (isinstance(feed, Rows) and feed.wanted.is_random):
+            raise ValueError(
+                f"seed={seed} has no effect: rows come as they are without shuffle=True, and no image step "
+                "is random; leave it out"
+            )
+        if threads is not None and not isinstance(feed, Rows):
+            raise ValueError(
+                f"threads={threads} has no effect: these shards are arrays in memory, which no thread has to "
+                "read; leave it out"
             )
         return Batches(feed, size, shuffle, drawn, transform, cores, drop_last)
 
