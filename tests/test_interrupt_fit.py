@@ -65,7 +65,8 @@ def test_ctrl_c_keeps_the_weights_of_the_last_step(workers):
     assert text.startswith(
         f"interrupted at epoch {-(-steps // STEPS)}, step {steps}: the estimator keeps the weights"
     )
-    assert len(est.history) == steps // STEPS
+    # After the last step of an epoch its record may be missing.
+    assert (steps - 1) // STEPS <= len(est.history) <= steps // STEPS
     whole = classifier(workers=workers)
     whole.fit(rows(), epochs=1000, batch_size=16, max_steps=steps)
     assert est.digest() == whole.digest()

@@ -228,11 +228,11 @@ fn join(
         }
         Connect::There(join) => join,
     };
-    let (plan, sender) = (plan.clone(), sender.clone());
+    let (plan, own_sender) = (plan.clone(), sender.clone());
     let joining = move || {
-        let joined = Box::new(join_node_0(&plan, &join, id, &sender));
-        // Nobody hears it where a signal came first; the agent ends with that.
-        let _ = sender.send(NodeEvent::Joined(joined));
+        let joined = Box::new(join_node_0(&plan, &join, id, &own_sender));
+        // Where a signal came first the receiver is gone, and the agent ends with this message.
+        let _ = own_sender.send(NodeEvent::Joined(joined));
     };
     std::thread::Builder::new()
         .name("grampus-join".to_owned())
