@@ -9,7 +9,7 @@ until the last lane has called it.
 from __future__ import annotations
 
 import itertools
-import pickle
+import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,8 @@ from grampus.frameworks import _torch_making, _torch_outputs, _torch_reduction, 
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, step_of
-from grampus.frameworks.torch import Model
-from grampus.operators import Timers, TrainingOperator, checked, overrides, rows_of
+from grampus.frameworks._torch_operator_evaluation import OperatorEvaluation, unless_empty
+from grampus.operators import Timers, TrainingOperator, checked, overrides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
 Tensor = Any
 _OTHERS: dict[str, Any] = {"torch_distributed": ProcessGroupGradients, "horovod": HorovodGradients}
-_LOSSES = ("train_loss", "val_loss", "loss")
 
 
-class Operated(Model):
+class Operated(OperatorEvaluation):
     """Models, optimizers and an operator."""
 
     def _prepare(self) -> None:
@@ -171,6 +170,7 @@ class Operated(Model):
         self._buffers.begin(lane)  # type: ignore[union-attr]
         if not self._apart:
             self._take_up(lane)
+        before = None if share else [_copied(p.grad) for p in self.module.parameters()]
         try:
             if self.owns_epoch:
                 said, rows = self._train_epoch(part)
@@ -190,17 +190,20 @@ class Operated(Model):
         if lane == 0 and self.precision is not None:
             self.precision.check_use()
         self.rows += rows
-        loss = self._loss_of(lane, said)
+        if not share:
+            # Means over rows that count for nothing are no numbers, and would make those of all lanes none.
+            said = {name: value for name, value in said.items() if math.isfinite(as_number(value) or 0.0)}
+        loss = self._loss_of(lane, said) if share else 0.0
         self._losses[lane] = loss * (rows if self.owns_epoch else share)
         self._seen = rows
         self._heard(lane, loss, part.rows, 0)
         self._count(self.own, said, rows)
-        self._put_away(lane)
+        self._put_away(lane, before)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
         self._says = said_here if lane == 0 else self._says
 
     def _loss_of(self, lane: int, said: Mapping[str, Any]) -> float:
-        loss = _loss_in(said)
+        loss = _torch_outputs.reported_loss(said)
         if loss is None and said and lane == 0 and not self._lossless:
             self._lossless = True
             _report.note(
@@ -215,11 +218,17 @@ class Operated(Model):
         for place, parameter in enumerate(self.module.parameters()):
             parameter.grad = None if left is None else left[place]
 
-    def _put_away(self, lane: int) -> None:
-        """Keep gradients of a batch without a step: the operator may add them up."""
+    def _put_away(self, lane: int, before: list[Tensor | None] | None) -> None:
+        """Keep gradients of a batch without a step: the operator may add them up.
+
+        Where its rows count for nothing they are those from before it, since its own may be NaN.
+        """
         if self._steps or lane in self._waiting:
             self._left.pop(lane, None)
             return
+        if before is not None:
+            for parameter, grad in zip(self.module.parameters(), before, strict=True):
+                parameter.grad = grad
         self._left[lane] = [p.grad for p in self.module.parameters()]
         if not self._adds_up and any(grad is not None for grad in self._left[lane]):
             self._adds_up = True
@@ -232,7 +241,7 @@ class Operated(Model):
     def _train_epoch(self, part: Batch) -> tuple[Mapping[str, Any], int]:
         self._gone_rows = self._going_batches = 0
         info = {**self.info, "epoch_idx": self.epoch, "global_step": self._gone_batches}
-        batches = _unless_empty(self._batches(part.values))
+        batches = unless_empty(self._batches(part.values))
         if batches is None:
             return {}, 0
         said = self.operator.train_epoch(batches, info)
@@ -256,13 +265,6 @@ class Operated(Model):
             if rows:
                 self._gone_rows += rows
                 yield self._here(batch.values)
-
-    def _count(self, means: Means, said: Mapping[str, Any], rows: int) -> None:
-        """Add up what was said about some rows."""
-        values = {name: value for name, value in said.items() if name not in ("num_samples", *_LOSSES[:1])}
-        if "train_loss" in said:
-            values["loss"] = said["train_loss"]
-        means.add(values, int(as_number(said.get("num_samples")) or rows))
 
     # Steps
 
@@ -303,7 +305,9 @@ class Operated(Model):
             raise ValueError("a step with a closure cannot scale losses: use precision='bf16' or None")
 
     def _taken(self, index: int) -> list[Tensor | None]:
-        """This lane's gradients, weighed by its rows."""
+        """This lane's gradients, weighed by its rows; none where they count for nothing, which may be NaN."""
+        if not self._share:
+            return [None] * len(self._parameters[index])
         found: list[Tensor | None] = []
         for parameter in self._parameters[index]:
             grad = None if parameter.grad is None else parameter.grad.detach()
@@ -322,7 +326,7 @@ class Operated(Model):
                 "start as many workers"
             )
         # A copy: what the lane does afterwards with its gradients is not part of the step.
-        waiting[index] = [None if each is None else each.clone() for each in self._taken(index)]
+        waiting[index] = [_copied(each) for each in self._taken(index)]
 
     def _together(self, index: int, grads: list[Tensor | None]) -> None:
         words = meet(self.lanes.group, Word("step", index, present(grads)))
@@ -385,7 +389,8 @@ class Operated(Model):
                 parameter.grad = None
             if closure is not None:
                 self._applying = False
-                loss = closure().detach() * self._share
+                own = closure().detach()
+                loss = own * self._share if self._share else loss
                 self._applying = True
             grads = self._taken(index)
             words = met or meet(self.lanes.group, Word("search", index, present(grads), float(loss)))
@@ -446,11 +451,6 @@ class Operated(Model):
                 self._join(words)
         else:
             self._moves.setdefault(self._lane if self._in_batch else -1, []).append(metric)
-
-    def _schedule(self, metrics: tuple[float | None, ...]) -> None:
-        for metric in metrics:
-            for scheduler in self.schedulers:
-                scheduler.step() if metric is None else scheduler.step(metric)
 
     def _ended(self, word: Word) -> list[Word]:
         if not self._apart:
@@ -522,73 +522,6 @@ class Operated(Model):
         """What the operator has said about the epoch's batches, over all workers."""
         return self._said_by_all()
 
-    # Evaluation and prediction
 
-    def evaluate(self, lane: int, part: Batch, meters: Mapping[str, Any]) -> float:
-        """Let the operator judge some rows, if it does."""
-        if not self.judges:
-            return super().evaluate(lane, part, meters)
-        self._seed_answer(lane, part)
-        try:
-            with torch.no_grad(), self._timed("eval_fwd"):
-                info = {**self._judging_info(), "batch_idx": self.place, "global_step": self.step}
-                said = self.operator.validate_batch(self._here(part.values), info)
-        except Exception as error:
-            _torch_outputs.note(error, lane, len(part.rows), part)
-            raise
-        self._count(self.judgement, checked(said, "validate_batch"), len(part.rows))
-        return 0.0
-
-    def judge_all(self, batches: Iterator[Batch]) -> bool:
-        """Let the operator judge all batches of this worker, where it does so itself; say whether."""
-        self.judgement = Means()
-        if self.timers is not None:
-            self.operator.timers = self.timers
-        if not self._owns_validation:
-            return False
-        rows = 0
-
-        def values() -> Iterator[Any]:
-            nonlocal rows
-            for batch in batches:
-                rows += rows_of(batch.values)
-                _native.advance()
-                yield self._here(batch.values)
-
-        found = _unless_empty(values())
-        said: Mapping[str, Any] = {}
-        with torch.no_grad():
-            if found is not None:
-                said = checked(self.operator.validate(found, self._judging_info()), "validate")
-        # What it did not ask for still belongs to the work of all.
-        for batch in batches:
-            rows += rows_of(batch.values)
-        self._count(self.judgement, said, rows)
-        mine = tuple(self._moves.pop(-1, ()))
-        # Peers of the group have proved the key of the job.
-        told = self.lanes.group._native.gather_bytes(pickle.dumps(mine))
-        self._schedule(merged(pickle.loads(each) for each in told))
-        return True
-
-    def _judging_info(self) -> dict[str, Any]:
-        return {"epoch_idx": self.epoch, **self.info}
-
-    def _answer(self, values: Any) -> Any:
-        return self.operator.predict_batch(values) if self._answers else super()._answer(values)
-
-
-def _unless_empty(batches: Iterator[Any]) -> Iterator[Any] | None:
-    """All batches; nothing where there are none, of which code of users could make no mean."""
-    first = next(batches, None)
-    return None if first is None else itertools.chain([first], batches)
-
-
-def _loss_in(said: Mapping[str, Any]) -> float | None:
-    """The loss among what was said: by its name, or all that are called so, together."""
-    for name in _LOSSES:
-        number = as_number(said.get(name))
-        if number is not None:
-            return number
-    named = [as_number(value) for name, value in said.items() if "loss" in name]
-    numbers = [value for value in named if value is not None]
-    return float(sum(numbers)) if numbers else None
+def _copied(grad: Tensor | None) -> Tensor | None:
+    return None if grad is None else grad.clone()
