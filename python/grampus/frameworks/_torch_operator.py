@@ -8,6 +8,7 @@ until the last lane has called it.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from contextlib import nullcontext
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grampus import _native, _report
-from grampus._training import creator
+from grampus._training import creator, trees
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means, as_number
 from grampus._training.model import Reduction
 from grampus.errors import CollectiveError
 from grampus.frameworks import _torch_making, _torch_outputs, _torch_reduction, _torch_state
+from grampus.frameworks._torch_criterion import CriterionCalls, watched
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, step_of
@@ -68,8 +70,7 @@ class Operated(OperatorEvaluation):
         self._applying = False
         self._in_batch = False
         self._share = 1.0
-        self._steps = self._most_steps = 0
-        self._gone_rows = 0
+        self._steps = self._most_steps = self._gone_rows = 0
         # Batches of a train_epoch: of epochs that are done, and of this one.
         self._gone_batches = self._going_batches = 0
         # Gradients that wait for the other lanes of this worker, by lane and optimizer.
@@ -87,12 +88,14 @@ class Operated(OperatorEvaluation):
         for index, each in enumerate(self.optimizers if self._owns_batch else ()):
             each.step = self._stepping(index)
         creator.seed_all(creator.make_seed(self.lanes.seed, 4))
+        self._calls = CriterionCalls()
+        criterion, self._unwatch = watched(self.loss, self._calls)
         self.operator = kind(
             config=spec.config,
             models=_torch_making.models_of(self.module),
             optimizers=self.optimizers,
             world_rank=group.rank,
-            criterion=self.loss,
+            criterion=criterion,
             schedulers=self.schedulers,
             device=self.device,
             precision=self.precision,
@@ -102,6 +105,7 @@ class Operated(OperatorEvaluation):
 
     def close(self) -> None:
         """Leave the process as it was."""
+        self._unwatch()
         if self._other is not None:
             self._other.close()
         super().close()
@@ -122,7 +126,9 @@ class Operated(OperatorEvaluation):
     def trained_by(self) -> Reduction:
         """A step of the user's own makes a loss of its own of what the criterion gives."""
         own = overrides(self.spec.training_operator_cls, "train_batch", "train_epoch")
-        return Reduction(self.spec.loss_weight) if own else self.reduction
+        if not own:
+            return self.reduction
+        return _torch_reduction.reduction_of_steps(self.loss, self.spec.loss_weight)
 
     def skip(self) -> None:
         """Count the batch, and change nothing."""
@@ -131,7 +137,8 @@ class Operated(OperatorEvaluation):
 
     def warn(self, saved: bool) -> None:
         """Say what a loss would cost, where that is more than a step, and what lanes are weighed by."""
-        if self.trained_by is not self.reduction and not self.lanes.alone:
+        own = overrides(self.spec.training_operator_cls, "train_batch", "train_epoch")
+        if own and not self.lanes.alone:
             _torch_reduction.warn_of_criterion(self.loss, self.spec.loss_weight)
         if (self.owns_epoch or len(self.optimizers) > 1) and not saved and self.lanes.group.size > 1:
             _report.note(
@@ -171,14 +178,13 @@ class Operated(OperatorEvaluation):
         if not self._apart:
             self._take_up(lane)
         before = None if share else [_copied(p.grad) for p in self.module.parameters()]
+        tries = self._tries and not self.step
+        self._check_padding(rows, part.values)
+        if tries:
+            self._calls.begin(lane)
         try:
-            if self.owns_epoch:
-                said, rows = self._train_epoch(part)
-            else:
-                self._seed(seed)
-                info = {**self.info, "batch_idx": self._batch, "global_step": self.step}
-                info["epoch_idx"] = self.epoch
-                said = checked(self.operator.train_batch(self._here(part.values), info), "train_batch")
+            with self._refusing():
+                said, rows = self._work(part, rows, seed)
         except CollectiveError:
             raise
         except Exception as error:
@@ -198,9 +204,35 @@ class Operated(OperatorEvaluation):
         self._seen = rows
         self._heard(lane, loss, part.rows, 0)
         self._count(self.own, said, rows)
+        if tries:
+            self._try_criterion(lane)
         self._put_away(lane, before)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
         self._says = said_here if lane == 0 else self._says
+
+    def _work(self, part: Batch, rows: int, seed: int) -> tuple[Mapping[str, Any], int]:
+        """What the operator says about one lane's rows, and how many there were."""
+        if self.owns_epoch:
+            return self._train_epoch(part)
+        self._seed(seed)
+        info = {**self.info, "batch_idx": self._batch, "global_step": self.step, "epoch_idx": self.epoch}
+        return checked(self.operator.train_batch(self._here(part.values), info), "train_batch"), rows
+
+    def _try_criterion(self, lane: int) -> None:
+        """Look whether what the criterion has returned first is a mean over rows."""
+        call = self._calls.end()
+        if call is None:
+            return
+        seen, self._first_losses[lane] = call
+        leaves = [leaf for leaf in trees.leaves(seen) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+
+        def loss_of(part: Any) -> Any:
+            # A copy, since it may count its calls.
+            return copy.deepcopy(self.loss)(*part[0], **part[1])
+
+        # What a loss draws would come from the batches that follow.
+        with torch.no_grad(), self._casting(), creator.seeded(0):
+            self._tried(lane, len(leaves[0]) if leaves else 0, loss_of, seen, self._first_losses[lane])
 
     def _loss_of(self, lane: int, said: Mapping[str, Any]) -> float:
         loss = _torch_outputs.reported_loss(said)
@@ -418,7 +450,8 @@ class Operated(OperatorEvaluation):
         self.applied = None
         loss = sum(self._losses.values())
         word = Word(END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
-        word = word._replace(moves=merged(self._moves.values()))
+        found = (self._differs, self._first_losses) if self._tries and not self.step else None
+        word = word._replace(moves=merged(self._moves.values()), found=found)
         try:
             words = self._ended(word)
         except CollectiveError:
@@ -433,6 +466,7 @@ class Operated(OperatorEvaluation):
                 self._done()
             raise
         self.stops = any(word.stops for word in words)
+        _torch_reduction.tell([word.found for word in words if word.found is not None], self.lanes)
         self._schedule(merged(word.moves for word in words))
         self._done()
         total = sum(word.loss for word in words)

@@ -25,6 +25,7 @@ class OperatorEvaluation(Model):
     """A model whose operator may evaluate and predict in its own way."""
 
     operator: Any
+    epoch: int
     _owns_validation: bool
     _answers: bool
     # What schedulers are to be told, by lane; that of -1 outside of batches.
