@@ -87,6 +87,9 @@ CITED = {
         "initialization_hook": "test_operators.py::test_the_hook_is_called_once_on_every_worker",
         "workers_per_node": "test_operators.py::test_so_many_workers_on_each_node",
     },
+    "gp.Estimator.from_lightning": {
+        "loss_weight": "test_lightning.py::test_a_weight_makes_ignored_labels_those_of_the_whole_batch",
+    },
     "gp.Estimator.from_native": {
         "sharded": "test_native_optimizers.py::test_a_memory_that_is_divided_is_healed"
     },

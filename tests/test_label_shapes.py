@@ -155,6 +155,7 @@ ELEMENT_WISE = [
     nn.KLDivLoss(reduction="batchmean"),
     nn.SoftMarginLoss(),
     nn.HingeEmbeddingLoss(),
+    nn.MultiLabelSoftMarginLoss(),
     functional.mse_loss,
     functools.partial(functional.l1_loss, reduction="sum"),
 ]

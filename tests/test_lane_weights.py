@@ -218,9 +218,15 @@ def lanes_of(rows, lanes):
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_the_mean_over_elements_is_that_of_all_elements_however_lanes_are_padded(lanes):
-    """Lanes are padded by themselves, so the oracle is the mean over the elements that all of them have."""
+    """Lanes are padded by themselves, so they equal the mean over the elements that all of them have.
+
+    One process pads all rows of the batch to the longest, so the difference is warned about.
+    """
     made = estimator(Scaling, nn.MSELoss(), lanes)
-    made.fit(DataLoader(Sequences(), batch_size=BATCH, collate_fn=padded), epochs=2, batch_size=None)
+    loader = DataLoader(Sequences(), batch_size=BATCH, collate_fn=padded)
+    with warnings.catch_warnings(record=True) as told:
+        made.fit(loader, epochs=2, batch_size=None)
+    assert ["padded to different lengths" in str(each.message) for each in told] == [True] * (lanes > 1)
     plain, data = Scaling({}), Sequences()
     stepper = sgd(plain, {})
     for _ in range(2):
@@ -488,3 +494,92 @@ def test_sixteen_bits_are_not_taken_for_another_loss():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made.fit(data, epochs=1, batch_size=ROWS)
+
+
+# Steps of an operator, and steps with a closure, where nothing counts in one lane
+
+LAID_OUT = [(1, 1), (2, 2), (3, 3), (3, 1)]
+
+
+def with_an_ignored_lane(data, ignored):
+    """Of each batch the first five rows count for nothing: all those of a lane."""
+    for start in range(0, ROWS, BATCH):
+        rows = plain_order().rows(start, min(ROWS, start + 5))
+        data["y"][torch.frombuffer(rows, dtype=torch.int64)] = ignored
+    return data
+
+
+OPERATED = {
+    "a masked mean": (counted, valued(), -1, lambda batch: float((batch["y"] >= 0).sum())),
+    "ignored labels": (
+        nn.CrossEntropyLoss(),
+        labelled(),
+        -100,
+        lambda batch: float((batch["y"] >= 0).sum()),
+    ),
+}
+
+
+@pytest.mark.parametrize(("lanes", "workers"), LAID_OUT)
+@pytest.mark.parametrize("case", OPERATED)
+def test_an_operators_lane_that_counts_for_nothing_changes_nothing(case, lanes, workers):
+    loss, data, ignored, weigh = OPERATED[case]
+    data = with_an_ignored_lane(data, ignored)
+    options = {"training_operator_cls": Own, "loss_weight": weigh}
+    made = estimator(Linear, loss, lanes, workers, **options)
+    history = made.fit(data, epochs=2, batch_size=BATCH)
+    plain = plain_loop.train(Linear, sgd, loss, data, seed=5, epochs=2, batch_size=BATCH)
+    plain_loop.assert_close(made.get_model().state_dict(), plain.state_dict(), rtol=1e-9, atol=1e-9)
+    alone = estimator(Linear, loss, 1, **options).fit(data, epochs=2, batch_size=BATCH)
+    assert history["loss"] == pytest.approx(alone["loss"], rel=1e-9)
+
+
+class Adding(gp.TrainingOperator):
+    """A step for every second batch."""
+
+    def train_batch(self, batch, batch_info):
+        loss = self.criterion(self.model(batch["x"]), batch["y"])
+        loss.backward()
+        if batch_info["batch_idx"] % 2:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return {"train_loss": loss.item(), "num_samples": len(batch["y"])}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_gradients_that_count_for_nothing_are_not_added_up(workers):
+    data = with_an_ignored_lane(valued(), -1)
+    # The batches with a step count in all lanes.
+    for start in (BATCH, 3 * BATCH):
+        rows = plain_order().rows(start, min(ROWS, start + BATCH))
+        data["y"][torch.frombuffer(rows, dtype=torch.int64)] = 0.5
+    weigh = OPERATED["a masked mean"][3]
+    made = estimator(Linear, counted, 2, workers, training_operator_cls=Adding, loss_weight=weigh)
+    history = made.fit(data, epochs=1, batch_size=BATCH)
+    assert all(value.isfinite().all() for value in made.get_model().state_dict().values())
+    assert math.isfinite(history["loss"][0])
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_search_with_a_lane_that_counts_for_nothing_is_that_of_one_process(search, lanes):
+    def searching(model, config):
+        return torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4, line_search_fn=search)
+
+    data, loss = with_an_ignored_lane(labelled(), -100), nn.CrossEntropyLoss()
+    made = gp.Estimator.from_torch(
+        model=Linear, optimizer=searching, loss=loss, seed=5, workers=lanes, threads_per_lane=1
+    )
+    made.fit(data, epochs=1, batch_size=BATCH)
+    plain = plain_loop.train(Linear, sgd, loss, data, seed=5, epochs=0)
+    stepper = searching(plain, {})
+    for x, y in plain_loop.batches(data, BATCH, 5, 0):
+
+        def closure(x=x, y=y):
+            stepper.zero_grad()
+            found = loss(plain(x), y)
+            found.backward()
+            return found
+
+        stepper.step(closure)
+    plain_loop.assert_close(made.get_model().state_dict(), plain.state_dict(), rtol=1e-6, atol=1e-6)

@@ -326,3 +326,62 @@ def test_a_monitor_that_nobody_needs_is_passed_over():
     own = estimator(Looking, workers=1)
     rates = own.fit(loader(), epochs=2, batch_size=None)["learning_rate"]
     assert rates == pytest.approx([0.01, 0.005])
+
+
+class LitLine(lightning.LightningModule):
+    """One layer, whose loss is a function of torch."""
+
+    def __init__(self, classes=3, loss=nn.functional.cross_entropy):
+        super().__init__()
+        self.line = nn.Linear(4, classes, dtype=torch.float64)
+        self.loss = loss
+
+    def training_step(self, batch, batch_idx):
+        return self.loss(self.line(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def ignoring():
+    """Of each batch the labels of the second half count for nothing."""
+    found = rows(80, seed=1)
+    labels = found["y"].clone()
+    labels[torch.arange(80) % 20 >= 10] = -100
+    data = torch.utils.data.TensorDataset(found["x"].double(), labels)
+    return torch.utils.data.DataLoader(data, batch_size=20)
+
+
+def test_a_weight_makes_ignored_labels_those_of_the_whole_batch():
+    own = estimator(LitLine, workers=2, loss_weight=lambda batch: float((batch[1] >= 0).sum()))
+    plain = LitLine()
+    plain.load_state_dict(own.state_dict())
+    history = own.fit(ignoring(), batch_size=None)
+    stepper = plain.configure_optimizers()
+    losses = []
+    for place, batch in enumerate(ignoring()):
+        stepper.zero_grad()
+        loss = plain.training_step(batch, place)
+        loss.backward()
+        stepper.step()
+        losses.append(loss.item())
+    for name, value in own.state_dict().items():
+        assert torch.allclose(value, plain.state_dict()[name], rtol=1e-9, atol=1e-9), name
+    assert history["loss"] == pytest.approx([sum(losses) / len(losses)])
+
+
+def test_a_lane_of_which_no_label_counts_is_warned_about():
+    with pytest.warns(RuntimeWarning, match=r"in lane 1, the loss is nan, and a number in .* loss_weight="):
+        estimator(LitLine, workers=2).fit(ignoring(), batch_size=None)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_shapes_that_torch_would_broadcast_are_refused(workers):
+    found = rows(40, seed=1)
+    data = torch.utils.data.TensorDataset(found["x"].double(), found["y"].double())
+    loader = torch.utils.data.DataLoader(data, batch_size=20)
+    own = estimator(lambda config: LitLine(1, nn.functional.mse_loss), workers=workers)
+    before = own.digest()
+    with pytest.raises(ValueError, match="the loss compares element by element"):
+        own.fit(loader, batch_size=None)
+    assert own.digest() == before

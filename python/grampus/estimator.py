@@ -199,14 +199,14 @@ class Estimator(Placement, Weights, Params):
         seed: int | None = None,
         lanes: int | None = None,
         threads_per_lane: int | None = None,
+        loss_weight: Callable[[Any], float] | None = None,
         precision: str | None = None,
         device: str | None = None,
     ) -> Estimator:
         """An Estimator of a LightningModule, or of its class or a function `f(config)` that returns one.
 
-        Optimizer and schedulers are those of `configure_optimizers`; `training_step`, `validation_step` and
-        `predict_step` get batches as they are, and what they log goes into the records. The rest is as for
-        `from_torch`.
+        Optimizer and schedulers are those of `configure_optimizers`. Steps get batches as they are, and what
+        they log goes into the records. The rest is as for `from_torch`; `loss_weight` is for training alone.
         """
         given = {name: value for name, value in locals().items() if name != "cls"}
         return cls(framework="lightning", **given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ class Batches(torch_data.IterableDataset):  # type: ignore[misc]
         self._seed = seed
         self._transform = transform
         self._drop_last = drop_last
+        self._is_whole = False
         self._epoch = 0
         self._step = 0
         # What is wrong with rows that were left out, of the present epoch.
@@ -92,9 +94,16 @@ class Batches(torch_data.IterableDataset):  # type: ignore[misc]
             return tree["x"], tree["y"]
         return tree["x"] if isinstance(tree, dict) and set(tree) == {"x"} else tree
 
-    @staticmethod
-    def _ranks() -> tuple[int, int]:
+    def whole(self) -> Batches:
+        """The same, of which each process gets all rows, for one that shares them out itself."""
+        again = copy.copy(self)
+        again._is_whole = True
+        return again
+
+    def _ranks(self) -> tuple[int, int]:
         distributed = torch.distributed
+        if self._is_whole:
+            return 0, 1
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1

@@ -47,6 +47,9 @@ def _feed(
         )
         if isinstance(value, torch_data.DataLoader):
             share_generators(value, lanes.group)
+    if isinstance(value, _torch_batches.Batches):
+        # It gives batches, which are no rows, and in a process group those of its rank.
+        value = torch_data.DataLoader(value.whole(), batch_size=None)
     loader = value if isinstance(value, torch_data.DataLoader) else None
     size = _batch_size(data, loader)
     weigh = reduction.weigh

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any
+import math
+import re
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 # Losses of an output and a target, with the function of each. Those that compare element by element and
 # divide by the number of elements; those of classes, which divide by what the targets count for; those that
@@ -34,6 +41,8 @@ ROWS: dict[Any, Any] = {
     nn.MultiLabelMarginLoss: functional.multilabel_margin_loss,
     nn.MultiLabelSoftMarginLoss: functional.multilabel_soft_margin_loss,
 }
+# Of the last, the one that broadcasts as those of elements do.
+_ELEMENTWISE = {*ELEMENTS, nn.MultiLabelSoftMarginLoss}
 _FUNCTIONS = {function: kind for kind, function in (ELEMENTS | CLASSES | ROWS).items()}
 
 
@@ -54,33 +63,68 @@ def kind_of(loss: Any) -> tuple[Any, dict[str, Any]] | None:
 
 def check_shapes(loss: Any, output: Any, target: Any) -> None:
     """Refuse what torch would broadcast: each row would be compared with all others."""
+    if isinstance(target, list | tuple) and kind_of(loss) is not None:
+        raise TypeError(
+            f"{kind_of(loss)[0].__name__} takes one target, and the batch has {len(target)}: write "  # type: ignore[index]
+            "label_cols=[['b', 'c']] to put columns side by side in one matrix, or pass a loss of your own, "
+            "f(output, targets)"
+        )
     if not isinstance(output, torch.Tensor) or not isinstance(target, torch.Tensor):
         return
     # The output for a single row may have lost its first axis.
     if output.shape == target.shape or output.numel() == target.numel() == 1:
         return
     found = kind_of(loss)
-    if found is None or found[0] not in ELEMENTS:
+    if found is None or found[0] not in _ELEMENTWISE:
         return
-    raise ValueError(
-        f"{found[0].__name__} compares element by element, and the model's output is {_shape(output)} where "
-        f"the labels are {_shape(target)}: {_advice(output, target)}"
+    raise _different(found[0].__name__, output.shape, target.shape)
+
+
+# What torch warns of in functions of its own, with both shapes.
+_BROADCAST = re.compile(
+    r"Using a target size \(torch\.Size\(\[([\d, ]*)\]\)\) that is different to the input size "
+    r"\(torch\.Size\(\[([\d, ]*)\]\)\)"
+)
+
+
+@contextmanager
+def refusing_broadcasts() -> Iterator[None]:
+    """Inside, losses that compare each row with all others are refused, whoever calls them."""
+    with warnings.catch_warnings():
+        # Each time, also where it was shown before.
+        warnings.filterwarnings("always", message="Using a target size", category=UserWarning)
+        show = warnings.showwarning
+
+        def refuse(message: Warning | str, *details: Any, **named: Any) -> None:
+            found = _BROADCAST.match(str(message))
+            if found is None:
+                show(message, *details, **named)
+                return
+            target, output = ([int(size) for size in found[place].split(",") if size] for place in (1, 2))
+            # A number for all rows, or a row for all, makes no more pairs than there are elements.
+            if torch.broadcast_shapes(target, output).numel() > max(math.prod(target), math.prod(output)):
+                raise _different("the loss", output, target)
+
+        warnings.showwarning = refuse
+        yield
+
+
+def _different(name: str, output: Sequence[int], target: Sequence[int]) -> ValueError:
+    return ValueError(
+        f"{name} compares element by element, and the model's output is {tuple(output)} where the labels are "
+        f"{tuple(target)}: {_advice(output, target)}"
     )
 
 
-def _shape(tensor: Any) -> str:
-    return str(tuple(tensor.shape))
-
-
-def _advice(output: Any, target: Any) -> str:
-    if output.numel() != target.numel():
+def _advice(output: Sequence[int], target: Sequence[int]) -> str:
+    if math.prod(output) != math.prod(target):
         return "let the model return as many numbers as the labels have"
-    if output.dim() == target.dim() + 1 and output.shape[-1] == 1:
+    if len(output) == len(target) + 1 and output[-1] == 1:
         return (
             "write label_cols=[['name']] for a column of a table, y.unsqueeze(-1) for an array, or let the "
             "model return output.squeeze(-1)"
         )
-    if target.dim() == output.dim() + 1 and target.shape[-1] == 1:
+    if len(target) == len(output) + 1 and target[-1] == 1:
         return (
             "write label_cols='name' for a column of a table, y.squeeze(-1) for an array, or let the model "
             "return output.unsqueeze(-1)"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from grampus.frameworks._torch_reduction import Found
+
 
 class Word(NamedTuple):
     """What a worker says when it meets the others: what it does, with which optimizer and gradients."""
@@ -24,6 +26,8 @@ class Word(NamedTuple):
     rows: int = 0
     # How often schedulers are to move, with the metric of each time.
     moves: tuple[float | None, ...] = ()
+    # At the end of the first batch: what its lanes have found about the criterion.
+    found: Found | None = None
 
 
 END = "end"

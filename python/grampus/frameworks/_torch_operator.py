@@ -8,25 +8,27 @@ until the last lane has called it.
 
 from __future__ import annotations
 
+import copy
 import itertools
-import pickle
+import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from grampus import _native, _report
-from grampus._training import creator
+from grampus._training import creator, trees
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means, as_number
 from grampus._training.model import Reduction
 from grampus.errors import CollectiveError
 from grampus.frameworks import _torch_making, _torch_outputs, _torch_reduction, _torch_state
+from grampus.frameworks._torch_criterion import CriterionCalls, watched
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, step_of
-from grampus.frameworks.torch import Model
-from grampus.operators import Timers, TrainingOperator, checked, overrides, rows_of
+from grampus.frameworks._torch_operator_evaluation import OperatorEvaluation, unless_empty
+from grampus.operators import Timers, TrainingOperator, checked, overrides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,10 +37,9 @@ if TYPE_CHECKING:
 
 Tensor = Any
 _OTHERS: dict[str, Any] = {"torch_distributed": ProcessGroupGradients, "horovod": HorovodGradients}
-_LOSSES = ("train_loss", "val_loss", "loss")
 
 
-class Operated(Model):
+class Operated(OperatorEvaluation):
     """Models, optimizers and an operator."""
 
     def _prepare(self) -> None:
@@ -69,8 +70,7 @@ class Operated(Model):
         self._applying = False
         self._in_batch = False
         self._share = 1.0
-        self._steps = self._most_steps = 0
-        self._gone_rows = 0
+        self._steps = self._most_steps = self._gone_rows = 0
         # Batches of a train_epoch: of epochs that are done, and of this one.
         self._gone_batches = self._going_batches = 0
         # Gradients that wait for the other lanes of this worker, by lane and optimizer.
@@ -88,12 +88,14 @@ class Operated(Model):
         for index, each in enumerate(self.optimizers if self._owns_batch else ()):
             each.step = self._stepping(index)
         creator.seed_all(creator.make_seed(self.lanes.seed, 4))
+        self._calls = CriterionCalls()
+        criterion, self._unwatch = watched(self.loss, self._calls)
         self.operator = kind(
             config=spec.config,
             models=_torch_making.models_of(self.module),
             optimizers=self.optimizers,
             world_rank=group.rank,
-            criterion=self.loss,
+            criterion=criterion,
             schedulers=self.schedulers,
             device=self.device,
             precision=self.precision,
@@ -103,6 +105,7 @@ class Operated(Model):
 
     def close(self) -> None:
         """Leave the process as it was."""
+        self._unwatch()
         if self._other is not None:
             self._other.close()
         super().close()
@@ -123,7 +126,9 @@ class Operated(Model):
     def trained_by(self) -> Reduction:
         """A step of the user's own makes a loss of its own of what the criterion gives."""
         own = overrides(self.spec.training_operator_cls, "train_batch", "train_epoch")
-        return Reduction(self.spec.loss_weight) if own else self.reduction
+        if not own:
+            return self.reduction
+        return _torch_reduction.reduction_of_steps(self.loss, self.spec.loss_weight)
 
     def skip(self) -> None:
         """Count the batch, and change nothing."""
@@ -132,7 +137,8 @@ class Operated(Model):
 
     def warn(self, saved: bool) -> None:
         """Say what a loss would cost, where that is more than a step, and what lanes are weighed by."""
-        if self.trained_by is not self.reduction and not self.lanes.alone:
+        own = overrides(self.spec.training_operator_cls, "train_batch", "train_epoch")
+        if own and not self.lanes.alone:
             _torch_reduction.warn_of_criterion(self.loss, self.spec.loss_weight)
         if (self.owns_epoch or len(self.optimizers) > 1) and not saved and self.lanes.group.size > 1:
             _report.note(
@@ -171,14 +177,14 @@ class Operated(Model):
         self._buffers.begin(lane)  # type: ignore[union-attr]
         if not self._apart:
             self._take_up(lane)
+        before = None if share else [_copied(p.grad) for p in self.module.parameters()]
+        tries = self._tries and not self.step
+        self._check_padding(rows, part.values)
+        if tries:
+            self._calls.begin(lane)
         try:
-            if self.owns_epoch:
-                said, rows = self._train_epoch(part)
-            else:
-                self._seed(seed)
-                info = {**self.info, "batch_idx": self._batch, "global_step": self.step}
-                info["epoch_idx"] = self.epoch
-                said = checked(self.operator.train_batch(self._here(part.values), info), "train_batch")
+            with self._refusing():
+                said, rows = self._work(part, rows, seed)
         except CollectiveError:
             raise
         except Exception as error:
@@ -190,17 +196,46 @@ class Operated(Model):
         if lane == 0 and self.precision is not None:
             self.precision.check_use()
         self.rows += rows
-        loss = self._loss_of(lane, said)
+        if not share:
+            # Means over rows that count for nothing are no numbers, and would make those of all lanes none.
+            said = {name: value for name, value in said.items() if math.isfinite(as_number(value) or 0.0)}
+        loss = self._loss_of(lane, said) if share else 0.0
         self._losses[lane] = loss * (rows if self.owns_epoch else share)
         self._seen = rows
         self._heard(lane, loss, part.rows, 0)
         self._count(self.own, said, rows)
-        self._put_away(lane)
+        if tries:
+            self._try_criterion(lane)
+        self._put_away(lane, before)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
         self._says = said_here if lane == 0 else self._says
 
+    def _work(self, part: Batch, rows: int, seed: int) -> tuple[Mapping[str, Any], int]:
+        """What the operator says about one lane's rows, and how many there were."""
+        if self.owns_epoch:
+            return self._train_epoch(part)
+        self._seed(seed)
+        info = {**self.info, "batch_idx": self._batch, "global_step": self.step, "epoch_idx": self.epoch}
+        return checked(self.operator.train_batch(self._here(part.values), info), "train_batch"), rows
+
+    def _try_criterion(self, lane: int) -> None:
+        """Look whether what the criterion has returned first is a mean over rows."""
+        call = self._calls.end()
+        if call is None:
+            return
+        seen, self._first_losses[lane] = call
+        leaves = [leaf for leaf in trees.leaves(seen) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+
+        def loss_of(part: Any) -> Any:
+            # A copy, since it may count its calls.
+            return copy.deepcopy(self.loss)(*part[0], **part[1])
+
+        # What a loss draws would come from the batches that follow.
+        with torch.no_grad(), self._casting(), creator.seeded(0):
+            self._tried(lane, len(leaves[0]) if leaves else 0, loss_of, seen, self._first_losses[lane])
+
     def _loss_of(self, lane: int, said: Mapping[str, Any]) -> float:
-        loss = _loss_in(said)
+        loss = _torch_outputs.reported_loss(said)
         if loss is None and said and lane == 0 and not self._lossless:
             self._lossless = True
             _report.note(
@@ -215,11 +250,17 @@ class Operated(Model):
         for place, parameter in enumerate(self.module.parameters()):
             parameter.grad = None if left is None else left[place]
 
-    def _put_away(self, lane: int) -> None:
-        """Keep gradients of a batch without a step: the operator may add them up."""
+    def _put_away(self, lane: int, before: list[Tensor | None] | None) -> None:
+        """Keep gradients of a batch without a step: the operator may add them up.
+
+        Where its rows count for nothing they are those from before it, since its own may be NaN.
+        """
         if self._steps or lane in self._waiting:
             self._left.pop(lane, None)
             return
+        if before is not None:
+            for parameter, grad in zip(self.module.parameters(), before, strict=True):
+                parameter.grad = grad
         self._left[lane] = [p.grad for p in self.module.parameters()]
         if not self._adds_up and any(grad is not None for grad in self._left[lane]):
             self._adds_up = True
@@ -232,7 +273,7 @@ class Operated(Model):
     def _train_epoch(self, part: Batch) -> tuple[Mapping[str, Any], int]:
         self._gone_rows = self._going_batches = 0
         info = {**self.info, "epoch_idx": self.epoch, "global_step": self._gone_batches}
-        batches = _unless_empty(self._batches(part.values))
+        batches = unless_empty(self._batches(part.values))
         if batches is None:
             return {}, 0
         said = self.operator.train_epoch(batches, info)
@@ -256,13 +297,6 @@ class Operated(Model):
             if rows:
                 self._gone_rows += rows
                 yield self._here(batch.values)
-
-    def _count(self, means: Means, said: Mapping[str, Any], rows: int) -> None:
-        """Add up what was said about some rows."""
-        values = {name: value for name, value in said.items() if name not in ("num_samples", *_LOSSES[:1])}
-        if "train_loss" in said:
-            values["loss"] = said["train_loss"]
-        means.add(values, int(as_number(said.get("num_samples")) or rows))
 
     # Steps
 
@@ -303,7 +337,9 @@ class Operated(Model):
             raise ValueError("a step with a closure cannot scale losses: use precision='bf16' or None")
 
     def _taken(self, index: int) -> list[Tensor | None]:
-        """This lane's gradients, weighed by its rows."""
+        """This lane's gradients, weighed by its rows; none where they count for nothing, which may be NaN."""
+        if not self._share:
+            return [None] * len(self._parameters[index])
         found: list[Tensor | None] = []
         for parameter in self._parameters[index]:
             grad = None if parameter.grad is None else parameter.grad.detach()
@@ -322,7 +358,7 @@ class Operated(Model):
                 "start as many workers"
             )
         # A copy: what the lane does afterwards with its gradients is not part of the step.
-        waiting[index] = [None if each is None else each.clone() for each in self._taken(index)]
+        waiting[index] = [_copied(each) for each in self._taken(index)]
 
     def _together(self, index: int, grads: list[Tensor | None]) -> None:
         words = meet(self.lanes.group, Word("step", index, present(grads)))
@@ -385,7 +421,8 @@ class Operated(Model):
                 parameter.grad = None
             if closure is not None:
                 self._applying = False
-                loss = closure().detach() * self._share
+                own = closure().detach()
+                loss = own * self._share if self._share else loss
                 self._applying = True
             grads = self._taken(index)
             words = met or meet(self.lanes.group, Word("search", index, present(grads), float(loss)))
@@ -413,7 +450,8 @@ class Operated(Model):
         self.applied = None
         loss = sum(self._losses.values())
         word = Word(END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
-        word = word._replace(moves=merged(self._moves.values()))
+        found = (self._differs, self._first_losses) if self._tries and not self.step else None
+        word = word._replace(moves=merged(self._moves.values()), found=found)
         try:
             words = self._ended(word)
         except CollectiveError:
@@ -428,6 +466,7 @@ class Operated(Model):
                 self._done()
             raise
         self.stops = any(word.stops for word in words)
+        _torch_reduction.tell([word.found for word in words if word.found is not None], self.lanes)
         self._schedule(merged(word.moves for word in words))
         self._done()
         total = sum(word.loss for word in words)
@@ -446,11 +485,6 @@ class Operated(Model):
                 self._join(words)
         else:
             self._moves.setdefault(self._lane if self._in_batch else -1, []).append(metric)
-
-    def _schedule(self, metrics: tuple[float | None, ...]) -> None:
-        for metric in metrics:
-            for scheduler in self.schedulers:
-                scheduler.step() if metric is None else scheduler.step(metric)
 
     def _ended(self, word: Word) -> list[Word]:
         if not self._apart:
@@ -522,73 +556,6 @@ class Operated(Model):
         """What the operator has said about the epoch's batches, over all workers."""
         return self._said_by_all()
 
-    # Evaluation and prediction
 
-    def evaluate(self, lane: int, part: Batch, meters: Mapping[str, Any]) -> float:
-        """Let the operator judge some rows, if it does."""
-        if not self.judges:
-            return super().evaluate(lane, part, meters)
-        self._seed_answer(lane, part)
-        try:
-            with torch.no_grad(), self._timed("eval_fwd"):
-                info = {**self._judging_info(), "batch_idx": self.place, "global_step": self.step}
-                said = self.operator.validate_batch(self._here(part.values), info)
-        except Exception as error:
-            _torch_outputs.note(error, lane, len(part.rows), part)
-            raise
-        self._count(self.judgement, checked(said, "validate_batch"), len(part.rows))
-        return 0.0
-
-    def judge_all(self, batches: Iterator[Batch]) -> bool:
-        """Let the operator judge all batches of this worker, where it does so itself; say whether."""
-        self.judgement = Means()
-        if self.timers is not None:
-            self.operator.timers = self.timers
-        if not self._owns_validation:
-            return False
-        rows = 0
-
-        def values() -> Iterator[Any]:
-            nonlocal rows
-            for batch in batches:
-                rows += rows_of(batch.values)
-                _native.advance()
-                yield self._here(batch.values)
-
-        found = _unless_empty(values())
-        said: Mapping[str, Any] = {}
-        with torch.no_grad():
-            if found is not None:
-                said = checked(self.operator.validate(found, self._judging_info()), "validate")
-        # What it did not ask for still belongs to the work of all.
-        for batch in batches:
-            rows += rows_of(batch.values)
-        self._count(self.judgement, said, rows)
-        mine = tuple(self._moves.pop(-1, ()))
-        # Peers of the group have proved the key of the job.
-        told = self.lanes.group._native.gather_bytes(pickle.dumps(mine))
-        self._schedule(merged(pickle.loads(each) for each in told))
-        return True
-
-    def _judging_info(self) -> dict[str, Any]:
-        return {"epoch_idx": self.epoch, **self.info}
-
-    def _answer(self, values: Any) -> Any:
-        return self.operator.predict_batch(values) if self._answers else super()._answer(values)
-
-
-def _unless_empty(batches: Iterator[Any]) -> Iterator[Any] | None:
-    """All batches; nothing where there are none, of which code of users could make no mean."""
-    first = next(batches, None)
-    return None if first is None else itertools.chain([first], batches)
-
-
-def _loss_in(said: Mapping[str, Any]) -> float | None:
-    """The loss among what was said: by its name, or all that are called so, together."""
-    for name in _LOSSES:
-        number = as_number(said.get(name))
-        if number is not None:
-            return number
-    named = [as_number(value) for name, value in said.items() if "loss" in name]
-    numbers = [value for value in named if value is not None]
-    return float(sum(numbers)) if numbers else None
+def _copied(grad: Tensor | None) -> Tensor | None:
+    return None if grad is None else grad.clone()

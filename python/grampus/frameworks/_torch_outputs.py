@@ -9,6 +9,7 @@ import torch
 
 from grampus import _exception
 from grampus._training import trees
+from grampus._training.means import as_number
 from grampus.frameworks import _torch_labels
 from grampus.frameworks._torch_losses import check_shapes
 
@@ -63,6 +64,17 @@ def own_loss(output: Any) -> Any:
             f"loss=…{more}"
         )
     return loss
+
+
+def reported_loss(reported: Mapping[str, Any]) -> float | None:
+    """The loss that an operator has reported: by its name, or all that are called so, together."""
+    for name in ("train_loss", "val_loss", "loss"):
+        number = as_number(reported.get(name))
+        if number is not None:
+            return number
+    named = [as_number(value) for name, value in reported.items() if "loss" in name]
+    numbers = [value for value in named if value is not None]
+    return float(sum(numbers)) if numbers else None
 
 
 def plain(output: Any) -> Any:

@@ -20,7 +20,9 @@ from grampus._training.model import Reduction
 from grampus.frameworks._torch_losses import CLASSES, ELEMENTS, ROWS, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from grampus._training.lanes import Lanes
 
 # How torch itself calls a target that counts for nothing, where the user says nothing.
 _IGNORED = -100
@@ -83,21 +85,71 @@ def _counted(target: Any, weight: Any, ignored: int) -> float:
     return float(weight.detach().to(target.device).double()[classes].sum())
 
 
+def reduction_of_steps(loss: Any, loss_weight: Callable[[Any], float] | None) -> Reduction:
+    """How an operator's own steps are brought together: by rows, where the user does not say by what.
+
+    It is known whether that is right where a warning tells it, or where torch divides by what all rows have.
+    """
+    found = kind_of(loss)
+    even = found is not None and (found[0] in ELEMENTS or found[0] in ROWS)
+    known = loss_weight is not None or loss is None or even or _is_uneven(found)
+    return Reduction(loss_weight, known=known)
+
+
+def _is_uneven(found: tuple[Any, dict[str, Any]] | None) -> bool:
+    """Whether a loss of torch's own is no mean over rows, as its options alone say."""
+    if found is None:
+        return False
+    kind, options = found
+    weighs = options.get("weight") is not None or options.get("ignore_index", _IGNORED) != _IGNORED
+    return options.get("reduction", "mean") == "sum" or (kind in CLASSES and weighs)
+
+
 def warn_of_criterion(loss: Any, loss_weight: Callable[[Any], float] | None) -> None:
     """Warn where an operator's own step has a criterion that is no mean over rows."""
     found = None if loss_weight is not None else kind_of(loss)
-    if found is None:
-        return
-    kind, options = found
-    sums, weight = options.get("reduction", "mean") == "sum", options.get("weight")
-    if sums or (
-        kind in CLASSES and (weight is not None or options.get("ignore_index", _IGNORED) != _IGNORED)
-    ):
+    if found is not None and _is_uneven(found):
         _report.note(
-            f"the criterion {kind.__name__} is no mean over rows, and gradients of the operator's steps are "
-            "weighed by rows: pass loss_weight= where it divides by class weights or counts, and take a mean "
-            "where it is a sum"
+            f"the criterion {found[0].__name__} is no mean over rows, and gradients of the operator's steps "
+            "are weighed by rows: pass loss_weight= where it divides by class weights or counts, and take a "
+            "mean where it is a sum"
         )
+
+
+# What the lanes of a worker have found in the first step: how the loss differs from a mean, and what it is.
+Found = tuple[dict[int, str], dict[int, float]]
+
+
+def tell(parts: Iterable[Found], lanes: Lanes) -> None:
+    """Say once what all lanes have found; labels that count for nothing may all be in one of them."""
+    differs: dict[int, str] = {}
+    losses: dict[int, float] = {}
+    for how, loss in parts:
+        differs |= how
+        losses |= loss
+    void = [lane for lane, loss in losses.items() if math.isnan(loss)]
+    if len(void) < len(losses):
+        why = "the loss is nan, and a number in other lanes, as where all labels of a lane are ignored"
+        differs = dict.fromkeys(void, why) | differs
+    if differs and lanes.group.rank == 0:
+        lane = min(differs)
+        _report.note(
+            f"the loss is no mean over rows: in lane {lane}, {differs[lane]}. Each of {lanes.total} lanes "
+            "takes that of its own rows, so the run differs from that of one process: pass loss_weight= "
+            "where the loss divides by something else, take a mean where it is a sum, use lanes=1 where "
+            "it compares rows with each other; see 'Losses that are no mean over rows' in the guide to "
+            "the Estimator"
+        )
+
+
+def tell_padding() -> None:
+    """Say that lanes have more elements a row than others."""
+    _report.note(
+        "lanes are padded to different lengths, so the mean over elements counts less padding than that of "
+        "one process, which pads the whole batch: let collate_fn pad to a fixed length, or pass a loss that "
+        "leaves the padding out, with loss_weight= for what it divides by; see 'Losses that are no mean over "
+        "rows' in the guide to the Estimator"
+    )
 
 
 class Trial:

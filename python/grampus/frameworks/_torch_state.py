@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grampus import _report
+from grampus import _exception, _report
 from grampus._training import trees
 from grampus._training.saved import Packed
 from grampus.frameworks._torch_memory import packed, unpacked
@@ -172,7 +174,13 @@ def spread(module: Any, group: Any) -> None:
     """Let all workers have the weights and buffers of the first."""
     if group.size == 1:
         return
-    for value in module.state_dict().values():
+    weights = module.state_dict()
+    extra = {name: value for name, value in weights.items() if not isinstance(value, torch.Tensor)}
+    if extra:
+        # Peers of the group have proved the key of the job.
+        told = group._native.gather_bytes(_pickled_extra(extra))
+        module.load_state_dict(pickle.loads(told[0]), strict=False)
+    for value in (value for name, value in weights.items() if name not in extra):
         host = value.detach().cpu().contiguous()
         group.broadcast(host.reshape(-1).view(torch.uint8), 0)
         if host.data_ptr() != value.data_ptr():
@@ -298,7 +306,27 @@ def digest(module: Any) -> str:
     """A hash of all weights and buffers."""
     found = hashlib.sha256()
     for name, value in sorted(uncompiled(module).state_dict().items()):
-        as_bytes = packed(value)
-        found.update(f"{name} {as_bytes.dtype} {as_bytes.shape}\n".encode())
-        found.update(memoryview(as_bytes.array))
+        tensors = {name: value}
+        if not isinstance(value, torch.Tensor):
+            # What modules keep besides (`get_extra_state`) may hold tensors, too.
+            tensors = _Apart()
+            plain = _without_tensors(value, name, tensors)
+            found.update(f"{name} {json.dumps(None if plain is _LEFT else plain)}\n".encode())
+        for key, tensor in tensors.items():
+            as_bytes = packed(tensor)
+            found.update(f"{key} {as_bytes.dtype} {as_bytes.shape}\n".encode())
+            found.update(memoryview(as_bytes.array))
     return found.hexdigest()
+
+
+def _pickled_extra(extra: dict[str, Any]) -> bytes:
+    try:
+        return pickle.dumps(extra)
+    except Exception as error:
+        names = ", ".join(sorted(extra))
+        _exception.note(
+            error,
+            f"grampus: workers must have equal states, and {names} of the model cannot be pickled: let "
+            "get_extra_state return numbers, texts and tensors",
+        )
+        raise

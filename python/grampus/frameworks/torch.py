@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 import pickle
 import random
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import cloudpickle
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from grampus import _native, _report
+from grampus import _native
 from grampus._training import creator, trees
 from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
@@ -27,6 +28,7 @@ from grampus.frameworks import (
     _torch_divided,
     _torch_feed,
     _torch_formats,
+    _torch_losses,
     _torch_making,
     _torch_outputs,
     _torch_reduction,
@@ -120,6 +122,11 @@ class Model(LoopModel):
         # it differs from one.
         self._tries = training and not lanes.alone and not self.trained_by.known
         self._differs: dict[int, str] = {}
+        self._first_losses: dict[int, float] = {}
+        # Whether elements of a row differ in number over the lanes of a batch, and whether that was told.
+        self._is_uneven = self._has_told_padding = False
+        # Whether it has trained yet.
+        self._is_new = True
         # Losses that a GPU is still computing, where nobody asks for each.
         self._late: Late | None = None
 
@@ -203,6 +210,7 @@ class Model(LoopModel):
         if part is None:
             gradients.skip(lane)
             return
+        self._check_padding(rows, part.values)
         tries = self._tries and not self.step
         if tries and self.loss is None:
             self._try(lane, self._here(part.values), rows)
@@ -210,7 +218,7 @@ class Model(LoopModel):
         self._buffers.begin(lane)  # type: ignore[union-attr]
         gradients.begin(lane)
         try:
-            with self._timed("fwd"):
+            with self._timed("fwd"), self._refusing():
                 loss, output, target = self._forward(part.values)
             _native.enter("backward")
             self._check_frozen()
@@ -230,6 +238,8 @@ class Model(LoopModel):
             gradients.end(0.0, 0.0, wants_to_stop())
             return
         value = loss.item() if share else 0.0
+        if tries:
+            self._first_losses[lane] = value / share
         if tries and self.loss is not None:
             self._try_loss(lane, rows, (output, target), value / share, part.values)
         self.repeated.add(lane, value / share if share else value)
@@ -271,19 +281,21 @@ class Model(LoopModel):
             self._differs[lane] = found
 
     def _tell_reduction(self) -> None:
-        """Say once what lanes have found; labels that count for nothing may all be in one of them."""
+        """Say what all lanes have found."""
         # Peers of the group have proved the key of the job.
-        told = self.lanes.group._native.gather_bytes(pickle.dumps(self._differs))
-        found = [each for part in told for each in sorted(pickle.loads(part).items())]
-        if found and self.lanes.group.rank == 0:
-            lane, how = found[0]
-            _report.note(
-                f"the loss is no mean over rows: in lane {lane}, {how}. Each of {self.lanes.total} lanes "
-                "takes that of its own rows, so the run differs from that of one process: pass loss_weight= "
-                "where the loss divides by something else, take a mean where it is a sum, use lanes=1 where "
-                "it compares rows with each other; see 'Losses that are no mean over rows' in the guide to "
-                "the Estimator"
-            )
+        told = self.lanes.group._native.gather_bytes(pickle.dumps((self._differs, self._first_losses)))
+        _torch_reduction.tell(map(pickle.loads, told), self.lanes)
+
+    def _check_padding(self, rows: int, values: Any) -> None:
+        """Warn where lanes pad to different lengths; rows that are joined end to end have no padding."""
+        if self._is_uneven and not self._has_told_padding and self.lanes.group.rank == 0:
+            self._has_told_padding = True
+            if len(self._target(values)) == rows:
+                _torch_reduction.tell_padding()
+
+    def _refusing(self) -> AbstractContextManager[None]:
+        """In the first step shapes show that do not fit."""
+        return _torch_losses.refusing_broadcasts() if self._is_new else _PLAINLY
 
     def _heard(self, lane: int, loss: float, which: Any, rows: int) -> None:
         """The loss of a lane is known."""
@@ -358,6 +370,7 @@ class Model(LoopModel):
     def _stepped(self) -> None:
         """A step is done."""
         self.step += 1
+        self._is_new = False
         for each in self.schedules:
             each.step_ends()
 
@@ -392,9 +405,14 @@ class Model(LoopModel):
         """Rows and weight of a batch over all lanes of all workers."""
         import numpy as np
 
-        told = {lane: np.array([rows, weight]) for lane, rows, weight in parts}
-        rows, weight = next(iter(self.lanes.group.all_reduce(told).values()))
-        return float(rows), float(weight)
+        told = {
+            lane: np.array([rows, weight, weight**2 / rows if rows else 0.0]) for lane, rows, weight in parts
+        }
+        rows, weight, squares = map(float, next(iter(self.lanes.group.all_reduce(told).values())))
+        # They are equal only where all lanes weigh the same for each of their rows.
+        is_even = math.isclose(rows * squares, weight**2, rel_tol=1e-9)
+        self._is_uneven = self.trained_by.by_shape and not is_even
+        return rows, weight
 
     def epoch_ends(self, record: dict[str, float]) -> None:
         """Move the schedulers on."""

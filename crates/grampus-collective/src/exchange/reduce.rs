@@ -156,7 +156,7 @@ impl Reduce {
     fn room(&self, deck: &Deck<'_>) -> usize {
         let widest = self.shape.sizes.iter().map(|sizes| sizes.iter().sum::<usize>());
         let bytes = widest.max().unwrap_or(0) + self.dtype.size();
-        room(deck.room(), bytes)
+        room(deck.room(), bytes, self.dtype)
     }
 
     /// Whether a slot takes at least one element of every column.
@@ -440,11 +440,12 @@ fn all_of(places: &[Option<Place>]) -> Option<Vec<*mut u8>> {
 }
 
 /// Elements of a turn, where `bytes` of each are to fit into `limit`.
-pub(crate) fn room(limit: usize, bytes: usize) -> usize {
+pub(crate) fn room(limit: usize, bytes: usize, dtype: DType) -> usize {
+    // Sums of half floats travel in single precision behind them: an even number keeps them aligned.
+    let step = dtype.partial().size() / dtype.size();
     match limit / bytes {
-        // Many columns in a small slot: rather a slow turn than none. An even number, so that columns of floats in single
-        // precision lie at addresses that suit them behind such of half floats.
-        few @ 0..GRAIN => few & !1,
+        // Many columns in a small slot: a slow turn is better than none.
+        few @ 0..GRAIN => few / step * step,
         room => room / GRAIN * GRAIN,
     }
 }

@@ -149,7 +149,7 @@ impl Spread {
         } else {
             deck.room()
         };
-        room(limit, bytes)
+        room(limit, bytes, self.sum.dtype)
     }
 
     fn chunk(&self, deck: &Deck<'_>) -> usize {
