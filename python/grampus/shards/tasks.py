@@ -59,9 +59,7 @@ def _explain_steps(steps: list[Step]) -> None:
 
 
 def _cluster() -> Cluster:
-    cluster = session._session.own()
-    if cluster is None or not cluster.is_running():
-        cluster = session.init()
+    cluster = session.running()
     if cluster.hosts > 1:
         raise ClusterError(
             f"shards live on one machine, the cluster has {cluster.hosts} hosts: "
