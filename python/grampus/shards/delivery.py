@@ -133,7 +133,7 @@ def _digest(descriptor: int, length: int) -> bytes:
     for start in range(0, length, _PIECE):
         piece = buffer[: length - start]
         _read_at(descriptor, piece, start)
-        found.update(memoryview(piece))
+        found.update(piece.data)
     return found.digest()
 
 
