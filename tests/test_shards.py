@@ -1,6 +1,7 @@
 """Shards: lazy, run on the workers, and no function can spoil what is stored."""
 
 import os
+import threading
 import traceback
 
 import numpy as np
@@ -449,8 +450,6 @@ def test_wrong_arguments():
 
 
 def test_what_cannot_be_pickled_is_named():
-    import threading
-
     lock = threading.Lock()
     with pytest.raises(gp.NotPicklable, match="variable 'lock' of the enclosing function"):
         numbers().transform_shard(lambda shard: lock).compute()
@@ -466,12 +465,17 @@ def test_a_worker_that_dies_is_reported_and_the_next_run_goes_on():
     assert numbers().transform_shard(len).collect() == [2, 2, 2]
 
 
-def test_shards_live_on_one_machine(monkeypatch):
+def test_workers_that_do_not_see_the_memory_of_the_driver_send_back_what_they_write(monkeypatch):
     from grampus import session
 
-    monkeypatch.setattr(session._session.cluster, "hosts", 2)
-    with pytest.raises(gp.ClusterError, match="shards live on one machine, the cluster has 2 hosts"):
-        numbers().transform_shard(len).compute()
+    monkeypatch.setattr(session._session.cluster, "shares_memory", False)
+    found = numbers().transform_shard(lambda shard: shard * 2)
+    assert [shard.tolist() for shard in found.collect()] == [[0, 2], [4, 6], [8, 10]]
+    assert found.transform_shard(len).collect() == [2, 2, 2]
+    with pytest.raises(gp.NotPicklable, match=r"returned for shard \d -> \['a'\] is a lock"):
+        numbers().transform_shard(lambda shard: {"a": threading.Lock()}).compute()
+    with pytest.raises(ZeroDivisionError):
+        numbers().transform_shard(lambda shard: 1 / 0).compute()
 
 
 def test_workers_are_started_where_none_run(tmp_path):

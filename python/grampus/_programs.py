@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 # Says which part of Grampus a process is, and who started it; Rust's launchers set it as well.
@@ -18,6 +20,11 @@ def supervisor(python: str) -> list[str]:
 def worker(python: str) -> list[str]:
     """The command of a worker, for supervisors that cannot fork one."""
     return [python, *_flags(), "-c", _bootstrap("_worker")]
+
+
+def title() -> str:
+    """The command of this process, for people."""
+    return shlex.join(sys.orig_argv).encode(errors="replace").decode()
 
 
 def role(name: str) -> tuple[str, str]:

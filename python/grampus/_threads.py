@@ -29,6 +29,12 @@ _SETTERS = {
 }
 
 
+def environment_threads() -> int:
+    """What OpenMP was told; 0 where nothing, or a list for nested levels, which is not ours to divide."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdecimal() else 0
+
+
 def set_variables(threads: int) -> None:
     """Set the variables that libraries read when they are loaded."""
     for name in _VARIABLES:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from grampus import _console, _native, _preload, _programs, _ranks, _traceback
+from grampus import _console, _native, _preload, _programs, _ranks, _threads, _traceback
 from grampus._arguments import suggest
 from grampus._figures import count
 from grampus._starting import check_number, starting
@@ -52,6 +52,8 @@ class Cluster:
 
     # Whether its workers are those that there are, and no others.
     is_fixed = False
+    # Whether all workers see the memory of this process.
+    shares_memory = True
 
     def __init__(self, native: _native.Cluster, workers: int, hosts: int = 1) -> None:
         """Use `Cluster.local` or `Cluster.ssh`."""
@@ -121,7 +123,9 @@ class Cluster:
             commands.append((host, words))
         settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
         native = _started(count, settings, hosts=commands, address=address, sys_path=_search_path())
-        return cls(native, count, len(hosts))
+        made = cls(native, count, len(hosts))
+        made.shares_memory = False
+        return made
 
     @classmethod
     def spark(
@@ -197,6 +201,11 @@ class Cluster:
         return _of_engine(
             lambda cores: Ray(master, cores, address, number), workers, cores_per_worker, settings
         )
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether local workers may take the place of those that were stopped."""
+        return self.shares_memory or self.is_fixed
 
     def is_running(self) -> bool:
         """Whether functions can be called."""
@@ -388,7 +397,7 @@ class Settings(NamedTuple):
     ) -> Settings:
         """As the user gave them."""
         return cls(
-            whole(_environment_threads() if threads is None else threads, "threads", least=0),
+            whole(_threads.environment_threads() if threads is None else threads, "threads", least=0),
             _preload.by_default() if preload is None else _names(preload),
             None if log_dir is None else str(Path(log_dir).absolute()),
             _seconds(start_timeout, "start_timeout"),
@@ -458,7 +467,7 @@ def begun(
         return _native.Cluster.start(
             workers=workers,
             supervisor=_programs.supervisor(sys.executable),
-            title=_title(),
+            title=_programs.title(),
             hosts=list(hosts),
             engine=engine,
             address=address,
@@ -504,16 +513,6 @@ def _search_path() -> list[str]:
     """Where modules are found; a folder whose name is no text cannot be told to another process."""
     entries = [str(Path(entry).absolute()) for entry in sys.path]
     return [entry for entry in entries if entry.isprintable()]
-
-
-def _environment_threads() -> int:
-    """What OpenMP was told; 0 where nothing, or a list for nested levels, which is not ours to divide."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdecimal() else 0
-
-
-def _title() -> str:
-    return shlex.join(sys.orig_argv).encode(errors="replace").decode()
 
 
 def _deliver(

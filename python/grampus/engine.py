@@ -81,6 +81,8 @@ def bind_for(address: str) -> str:
 class EngineCluster(Cluster):
     """Workers that an engine starts. They hold its slots only while a function runs, or a model trains."""
 
+    shares_memory = False
+
     def __init__(self, launcher: Launcher, workers: int, settings: Settings) -> None:
         """Use `Cluster.spark` or `Cluster.ray`."""
         self._launcher = launcher

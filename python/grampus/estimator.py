@@ -47,7 +47,7 @@ from grampus._wish import Wish
 from grampus.history import History
 from grampus.metrics import directions
 from grampus.operators import overrides
-from grampus.shards import feeding
+from grampus.shards import delivery, feeding
 from grampus.shards.batches import Rows
 from grampus.shards.blocks import blocks_of
 
@@ -374,7 +374,7 @@ class Estimator(Placement, Weights, Params):
         cluster = self._cluster()[0]
         most = self._most(cluster, job.layout)
         crew = Crew(cluster, least, min(most, cluster.workers) if least is None else most)
-        with cluster.held(), self._keeping(crew, job, losses), Show(loggers, folder, losses) as show:
+        with read.held(), self._keeping(crew, job, losses), Show(loggers, folder, losses) as show:
             oversight = Oversight(crew, show, job, policy, attempts)
             answers = recovery.train(job, oversight.call, losses, self._from_checkpoint)
             history = self._took(answers, job.callbacks)
@@ -515,15 +515,15 @@ class Estimator(Placement, Weights, Params):
             raise ValueError("out= takes the rows of tables, files or shards: write other results yourself")
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
-        blocks = blocks_of(shards)
-        size = -(-batch_size // layout.lanes)
-        with cluster.held(), written.place_of(path, len(blocks.blocks)) as folder:
+        blocks = blocks_of(shards, cluster.shares_memory)
+        size, held = -(-batch_size // layout.lanes), delivery.released(cluster, blocks.loads)
+        with cluster.held(), held, written.place_of(path, len(blocks.blocks)) as folder:
             job = Written(self._spec(), layout, self._state, blocks, rows.wanted, size, str(folder))
-            ranks = self._most(cluster, layout)
 
             def predict_the_rest() -> None:
+                delivery.deliver(cluster, blocks.loads)
                 left = replace(job, left=written.left(blocks, folder))
-                cluster._call(written.predict, (left,), {}, ranks, hear, Wish(), 1)
+                cluster._call(written.predict, (left,), {}, self._most(cluster, layout), hear, Wish(), 1)
 
             recovery.repeated(predict_the_rest)
         return os.fspath(out)
@@ -546,7 +546,7 @@ class Estimator(Placement, Weights, Params):
             asked = settings.pop("metrics", None)
             spec.metrics = spec.metrics if asked is None else asked
             job = Pass(spec, layout, self._state, read.only(data), **settings)
-            with cluster.held():
+            with read.held():
                 return recovery.repeated(
                     lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal
                 )

@@ -30,6 +30,7 @@ class RankCluster(Cluster):
         cards = self._team.meeting.cards
         self.workers = len(cards)
         self.hosts = len({address for address, _ in cards})
+        self.shares_memory = self.hosts == 1
         self.cores_per_worker = None
         self.site = None
 

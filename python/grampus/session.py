@@ -26,6 +26,8 @@ class _Session:
         self.cluster: Cluster | None = None
         self.settings: dict[str, Any] = {}
         self.stopped = False
+        # Whether it was another than one of local workers, which none may replace unasked.
+        self.lost = False
         # A forked child of the driver shares this object, but not the cluster.
         self.pid = os.getpid()
         # Two threads must not start two clusters.
@@ -89,7 +91,8 @@ def init(
             _check_same({**settings, "cluster": cluster})
             return running
         made = _made(cluster, settings)
-        _session.cluster, _session.settings, _session.stopped = made, {**settings, "cluster": cluster}, False
+        _session.cluster, _session.settings = made, {**settings, "cluster": cluster}
+        _session.stopped = _session.lost = False
         _session.pid = os.getpid()
         return made
 
@@ -170,13 +173,41 @@ def run(function: Callable[..., Any], *args: Any, workers: int | None = None, **
     return cluster.run(function, *args, workers=workers, **kwargs)
 
 
+def running(**settings: Any) -> Cluster:
+    """The cluster that an Estimator or shards work on; without one, `init` starts local workers.
+
+    Raises `ClusterError` where the cluster has ended by itself, or where it was on other hosts, on Spark or
+    on Ray, and was stopped: work that was meant for others never begins here unasked.
+    """
+    with _session.lock:
+        cluster = _session.cluster
+        if cluster is not None and cluster.is_running():
+            return cluster
+        gone = "was stopped" if _session.lost else None
+        if cluster is not None:
+            gone = _gone(cluster)
+        if gone is not None:
+            raise ClusterError(f"the cluster {gone}: call grampus.init() to start another")
+        return init(**settings)
+
+
+def _gone(cluster: Cluster) -> str | None:
+    """What became of a cluster that does not run, where local workers may not replace it."""
+    if _session.own() is None:
+        return None if cluster.is_replaceable else "belongs to the process that forked this one"
+    native = cluster._native
+    if native is not None:
+        return f"has ended ({native.over()})"
+    return None if cluster.is_replaceable else "was stopped"
+
+
 def stop() -> None:
     """End the workers of this process and all that they started. Without a cluster it does nothing."""
     with _session.lock:
         cluster = _session.own()
         if cluster is not None:
             _session.cluster = None
-            _session.stopped = True
+            _session.stopped, _session.lost = True, not cluster.is_replaceable
     if cluster is not None:
         cluster.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ from grampus._training import recovery, trees
 from grampus._training.job import Data
 from grampus._training.options import DEFAULT_BATCH_SIZE, check_size
 from grampus._warning import warn
-from grampus.shards import feeding
-from grampus.shards.batches import Packed, Rows, wanted
+from grampus.shards import delivery, feeding
+from grampus.shards.batches import Rows, wanted
 from grampus.triggers import Trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from grampus.cluster import Cluster
@@ -83,6 +84,8 @@ class Inputs:
         self._columns = columns
         self._order_by = order_by
         self._held: list[tuple[Data, Supply]] = []
+        # Memory of this process that workers of other hosts read.
+        self._loads: dict[str, delivery.Load] = {}
         # Whether some of the data has columns.
         self._has_columns = False
 
@@ -97,14 +100,14 @@ class Inputs:
             data = Data(supply.kept, self._size, self._given, *self._columns)
             self._held.append((data, supply))
             return data
-        shards = feeding.shards_of(value, *self._columns)
+        shards, loads = feeding.shards_of(value, *self._columns), list[delivery.Load]()
         self._has_columns |= shards is not None or self._named(value)
         if shards is not None:
             value = feeding.shared_rows(shards, *self._columns)
-            if isinstance(value, Packed) and self._cluster.site is not None:
-                # The memory of this process is not that of an executor's machine.
-                value = value.carried()
-        return Data(self._framework.portable(value), self._size, self._given, *self._columns)
+            if not self._cluster.shares_memory:
+                value, loads = delivery.sent(value, shards)
+                loads = [self._loads.setdefault(load.segment.name, load) for load in loads]
+        return Data(self._framework.portable(value), self._size, self._given, *self._columns, loads)
 
     def data_also(self, value: Any) -> Data | None:
         """Data beside that for which the size of batches was given, if there is any: the last of the call."""
@@ -171,6 +174,17 @@ class Inputs:
         for data, supply in self._held:
             if supply.heal(self._call):
                 data.value = supply.kept
+        self._deliver()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the workers until this ends, with all rows of this process where they can be read."""
+        with self._cluster.held(), delivery.released(self._cluster, list(self._loads.values())):
+            self._deliver()
+            yield
+
+    def _deliver(self) -> None:
+        recovery.repeated(lambda: delivery.deliver(self._cluster, list(self._loads.values())))
 
     def _call(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """On those workers that are there."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from grampus.shards.batches import Columns, Wanted
     from grampus.shards.blocks import Blocks
+    from grampus.shards.delivery import Load
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Data:
     given: bool
     feature_cols: Columns | None = None
     label_cols: Columns | None = None
+    # What of it must be on every host before it can be read; nothing where workers see the driver's memory.
+    loads: list[Load] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,11 @@ class Placement:
 
     def _cluster(self) -> tuple[Cluster, int]:
         asked, each = self._params["workers"], self._params["workers_per_node"]
-        cluster = session._session.own()
-        if cluster is None or not cluster.is_running():
-            framework = {"lightning": "torch"}.get(self._params["framework"], self._params["framework"])
-            heavy = [framework] if framework in WORTH else []
-            cluster = session.init(each or asked, preload=with_companions(["numpy", *heavy]))
+        before = session._session.own()
+        framework = {"lightning": "torch"}.get(self._params["framework"], self._params["framework"])
+        heavy = [framework] if framework in WORTH else []
+        cluster = session.running(workers=each or asked, preload=with_companions(["numpy", *heavy]))
+        if cluster is not before:
             self._started = cluster
         if each is not None:
             asked = each * cluster.hosts

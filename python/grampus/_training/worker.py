@@ -25,6 +25,7 @@ from grampus._training.leaving import hearing, outliving
 from grampus._training.watcher import Watcher
 from grampus._training.whole import WholeEpochs
 from grampus.operators import Timers
+from grampus.shards.delivery import brought
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,9 @@ def fit(job: Fit) -> dict[str, Any]:
     if job.losses:
         job = kept.gone_on(job, lanes.group)
     job.platforms = platforms.compare(job, lanes.group, framework)
+    validated = [] if job.validation is None else job.validation.loads
     with (
+        brought([*job.data.loads, *validated], lanes.group),
         closing(_model(framework, job, lanes)) as model,
         closing(framework.feed(job.data, lanes, job.spec, training=True, model=model)) as feed,
     ):
@@ -168,7 +171,10 @@ def parts(feed: Any, model: Any, num_steps: int | None = None) -> Iterator[tuple
 def evaluate(job: Pass) -> dict[str, Any]:
     """Loss and metrics over all rows."""
     lanes, framework = begin(job.spec, job.layout)
-    with closing(framework.model(job.spec, lanes, job.state, training=False)) as model:
+    with (
+        brought(job.data.loads, lanes.group),
+        closing(framework.model(job.spec, lanes, job.state, training=False)) as model,
+    ):
         model.info = job.info
         model.timers = Timers() if job.profile else None
         feed = framework.feed(job.data, lanes, job.spec, training=False, model=model)
@@ -278,7 +284,10 @@ def _judged_by_operator(model: Any, feed: Any, num_steps: int | None) -> dict[st
 def predict(job: Pass) -> list[tuple[int, int, Any]]:
     """The outputs of this worker's lanes, with the batch and the lane of each, which order them."""
     lanes, framework = begin(job.spec, job.layout)
-    with closing(framework.model(job.spec, lanes, job.state, training=False)) as model:
+    with (
+        brought(job.data.loads, lanes.group),
+        closing(framework.model(job.spec, lanes, job.state, training=False)) as model,
+    ):
         feed = framework.feed(job.data, lanes, job.spec, training=False, model=model)
         with closing(feed), model.evaluating():
             answers = []

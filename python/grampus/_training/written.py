@@ -18,6 +18,7 @@ from grampus._training.worker import begin, parts
 from grampus.errors import DataError
 from grampus.shards import feeding
 from grampus.shards.batches import Rows
+from grampus.shards.delivery import brought
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,11 @@ def predict(job: Written) -> None:
     lanes, framework = begin(job.spec, job.layout)
     # A block is read by one worker, whose lanes have no part in it.
     alone = replace(lanes, mine=range(1), total=1)
-    with closing(framework.model(job.spec, lanes, job.state, training=False)) as model, model.evaluating():
+    with (
+        brought(job.blocks.loads, lanes.group),
+        closing(framework.model(job.spec, lanes, job.state, training=False)) as model,
+        model.evaluating(),
+    ):
         for number in job.left[lanes.group.rank :: lanes.group.size]:
             block = job.blocks.blocks[number]
             try:

@@ -53,7 +53,7 @@ def _feed(
     loader = value if isinstance(value, torch_data.DataLoader) else None
     size = _batch_size(data, loader)
     weigh = reduction.weigh
-    if isinstance(value, batches.Packed | batches.Carried):
+    if isinstance(value, batches.Packed):
         bad = [row for row, _ in value.bad]
         return _of_arrays(_torch_data.Arrays(value.load(), training, bad, device), lanes, size, reduction)
     if isinstance(value, batches.Loadable):

@@ -454,7 +454,7 @@ def feed(
         value = creator.call(value, "data creator", "f(config) or f(config, batch_size)", spec.config, size)
     size = data.batch_size or 32
     weigh = _weigh(spec) if training else None
-    if isinstance(value, batches.Packed | batches.Carried):
+    if isinstance(value, batches.Packed):
         bad = [row for row, _ in value.bad]
         return TableFeed(_native_data.Arrays(value.load(), training, bad), lanes, size, weigh)
     if isinstance(value, batches.Loadable):

@@ -142,7 +142,7 @@ def _no_column(found: Any) -> TypeError:
 
 @dataclass
 class Packed:
-    """Arrays of all rows in memory that the workers of this machine see."""
+    """Arrays of all rows in memory that the workers see."""
 
     segment: Segment
     length: int
@@ -164,22 +164,6 @@ class Packed:
             numpy.ndarray(shape, dtype, buffer=view, offset=offset) for dtype, shape, offset in self.arrays
         ]
         return self.wanted.filled(arrays)
-
-    def carried(self) -> Carried:
-        """The same for workers of other machines, which get the arrays themselves."""
-        return Carried(self.load(), self.bad)
-
-
-@dataclass
-class Carried:
-    """Arrays of all rows, which travel as they are."""
-
-    arrays: dict[str, Any]
-    bad: list[tuple[int, str]]
-
-    def load(self) -> dict[str, Any]:
-        """The arrays."""
-        return self.arrays
 
 
 class Loadable:

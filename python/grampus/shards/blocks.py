@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from grampus import _native
 from grampus.shards import rows
+from grampus.shards.delivery import loads_of_parts
 
 if TYPE_CHECKING:
     from grampus.shards.collection import Shards
+    from grampus.shards.delivery import Load
     from grampus.shards.segments import Part
 
 # A block is never less than a row group, and row groups of one file are taken together up to so many rows.
@@ -35,6 +37,8 @@ class Blocks:
     blocks: list[Block]
     paths: list[str] | None = None
     columns: list[str] | None = None
+    # What of them must be on every host before it can be read.
+    loads: list[Load] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Nothing is open yet: it travels to the workers first."""
@@ -49,11 +53,15 @@ class Blocks:
         return self._dataset.read(block.groups, self.columns)
 
 
-def blocks_of(shards: Shards) -> Blocks:
-    """Cut shards into blocks; where they are cut does not depend on who will read them."""
+def blocks_of(shards: Shards, shares_memory: bool = True) -> Blocks:
+    """Cut shards into blocks; where they are cut does not depend on who will read them.
+
+    Workers that do not see the memory of this process need what the blocks name as loads.
+    """
     source = shards._source
     if source is None or source.paths is None or shards._parts is not None:
-        return _stored(shards._computed())
+        parts = shards._computed()
+        return replace(_stored(parts), loads=[] if shares_memory else loads_of_parts(parts))
     made: list[Block] = []
     last, first = "", 0
     for number, (path, index, count) in enumerate(_native.ParquetDataset(source.paths).row_groups):

@@ -1,7 +1,8 @@
 """Anonymous memory, and anonymous files past a limit, in which shards live.
 
 The driver owns them. A worker of the same machine opens them through the driver's descriptor table, so that
-all processes see one copy; nothing has a name, so nothing is left behind.
+all processes see one copy; nothing has a name, so nothing is left behind. Workers of other hosts hold copies,
+one for each host, while a call that reads them runs: see `delivery`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import secrets
 import tempfile
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grampus import _native, _pieces
@@ -84,6 +88,16 @@ def _nameless(folder: str) -> int:
         ) from None
 
 
+@cache
+def machine() -> str:
+    """The running kernel: what descriptors and processes are numbered by."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+# Descriptors of the copies that this process holds of segments of another host, by their names.
+delivered: dict[str, int] = {}
+
+
 class Segment:
     """One anonymous file, which lives as long as this object does in the process that made it.
 
@@ -96,7 +110,9 @@ class Segment:
         )
         held = os.fstat(self._descriptor)
         self._path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        self._identity = (held.st_dev, held.st_ino)
+        self._identity = (machine(), held.st_dev, held.st_ino)
+        # Like no other, on any machine.
+        self.name = secrets.token_hex(8)
         # A list, because what is counted when the segment goes is not known when it comes.
         self._counted = [0]
         self._on_disk = on_disk
@@ -111,23 +127,41 @@ class Segment:
 
     def open(self, flags: int) -> int:
         """A descriptor of its own, here or in a worker."""
-        gone = DataError(
-            "the memory of these shards is not there: it belongs to the driver, on the driver's machine, "
-            "and lives only as long as the driver keeps the shards"
-        )
+        if self.name in delivered:
+            return os.dup(delivered[self.name])
+        descriptor = self.open_made(flags)
+        if descriptor is None:
+            raise DataError(
+                "the memory of these shards is not there: it belongs to the driver, on the driver's machine, "
+                "and lives only as long as the driver keeps the shards; on other hosts pass shards to an "
+                "Estimator or to transform_shard, and other functions the data itself"
+            )
+        return descriptor
+
+    def open_made(self, flags: int) -> int | None:
+        """A descriptor of the file of the process that made it; nothing where that cannot be reached."""
         try:
             descriptor = os.open(self._path, flags | os.O_CLOEXEC)
         except OSError:
-            raise gone from None
+            return None
         held = os.fstat(descriptor)
-        if (held.st_dev, held.st_ino) != self._identity:
+        if (machine(), held.st_dev, held.st_ino) == self._identity:
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    @property
+    def length(self) -> int:
+        """How many bytes it holds."""
+        descriptor = self.open(os.O_RDONLY)
+        try:
+            return os.fstat(descriptor).st_size
+        finally:
             os.close(descriptor)
-            raise gone
-        return descriptor
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process needs to open it: not the descriptor, which is the maker's."""
-        return {"_path": self._path, "_identity": self._identity}
+        return {"_path": self._path, "_identity": self._identity, "name": self.name}
 
 
 def _release(descriptor: int, counted: list[int]) -> None:
@@ -177,6 +211,19 @@ class Room:
         """Open it for writing, in any process of this machine."""
         return Writer(self._memory, self._disk, self._allowed)
 
+    def contents(self) -> Any:
+        """What was written into memory, as an array of bytes."""
+        import numpy
+
+        descriptor = self._memory.open(os.O_RDONLY)
+        try:
+            length = os.fstat(descriptor).st_size
+            if not length:
+                return numpy.empty(0, numpy.uint8)
+            return numpy.frombuffer(_pieces.private_map(descriptor, length), numpy.uint8)
+        finally:
+            os.close(descriptor)
+
     def parts(self, records: list[Record]) -> list[Part]:
         """The shards that were written, for the process that made the room."""
         self._memory.count()
@@ -212,6 +259,26 @@ class Writer:
         offset = -(-offset // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         os.lseek(descriptor, offset, os.SEEK_SET)
         return Record(on_disk, offset, ready.write(descriptor), ready.form)
+
+
+def adopt(records: list[Record], written: Any) -> list[Part]:
+    """Keep what a worker of another host wrote into a room of its own: bytes of an array."""
+    segment = Segment(on_disk=exhausted())
+    descriptor = segment.open(os.O_RDWR)
+    try:
+        write_at(descriptor, written, 0)
+    finally:
+        os.close(descriptor)
+    segment.count()
+    return [Part(segment, record.offset, record.length, record.form) for record in records]
+
+
+def write_at(descriptor: int, data: Any, offset: int) -> None:
+    """Write all of some bytes; the system takes only so many at once."""
+    view = memoryview(data).cast("B")
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
 
 
 def store(values: Iterable[Any]) -> list[Part]:

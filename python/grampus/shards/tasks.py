@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grampus import _exception, _joint, context, session
-from grampus.errors import ClusterError, GrampusError, NotPicklable
-from grampus.shards.segments import Room
+from grampus import _exception, _joint, collective, context, session
+from grampus.errors import GrampusError, NotPicklable
+from grampus.shards import delivery
+from grampus.shards.segments import Room, adopt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grampus.cluster import Cluster
+    from grampus.shards.delivery import Load
     from grampus.shards.segments import Part, Record
 
 
@@ -31,16 +33,41 @@ def run(parts: list[Part], steps: list[Step]) -> list[Part]:
     if _joint.works_alone():
         room = Room()
         return room.parts(_work(parts, steps, [room], 0))
-    cluster = _cluster()
+    cluster = session.running()
     workers = min(cluster.workers, len(parts))
-    rooms = [Room(workers) for _ in range(workers)]
     try:
-        answers = cluster._call(_work, (parts, steps, rooms), {}, workers)
+        written = (_beside if cluster.shares_memory else _away)(cluster, parts, steps, workers)
     except NotPicklable:
         _explain_steps(steps)
         raise
-    made = [iter(room.parts(records)) for room, records in zip(rooms, answers, strict=True)]
+    made = [iter(of_one) for of_one in written]
     return [next(made[number % workers]) for number in range(len(parts))]
+
+
+def _beside(cluster: Cluster, parts: list[Part], steps: list[Step], workers: int) -> list[list[Part]]:
+    """Let workers of this machine write into memory of this process; what each of them has written."""
+    rooms = [Room(workers) for _ in range(workers)]
+    answers = cluster._call(_work, (parts, steps, rooms), {}, workers)
+    return [room.parts(records) for room, records in zip(rooms, answers, strict=True)]
+
+
+def _away(cluster: Cluster, parts: list[Part], steps: list[Step], workers: int) -> list[list[Part]]:
+    """The same by workers of other hosts, which send back what they have written."""
+    loads = delivery.loads_of_parts(parts)
+    with cluster.held(), delivery.released(cluster, loads):
+        delivery.deliver(cluster, loads)
+        answers = cluster._call(_work_away, (loads, parts, steps, workers), {}, workers)
+    return [adopt(records, written) for records, written in answers]
+
+
+def _work_away(
+    loads: list[Load], parts: list[Part], steps: list[Step], workers: int
+) -> tuple[list[Record], Any]:
+    """What such a worker does: its memory as it is after that, with where each shard stands in it."""
+    with delivery.brought(loads, collective.world()):
+        room = Room()
+        records = _work(parts, steps, [room] * workers)
+    return records, room.contents()
 
 
 def _explain_steps(steps: list[Step]) -> None:
@@ -56,18 +83,6 @@ def _explain_steps(steps: list[Step]) -> None:
             if _explain.fails(value):
                 why = _explain.explain(value, what)
                 raise NotPicklable(f"{why}: make it inside the function instead") from None
-
-
-def _cluster() -> Cluster:
-    cluster = session._session.own()
-    if cluster is None or not cluster.is_running():
-        cluster = session.init()
-    if cluster.hosts > 1:
-        raise ClusterError(
-            f"shards live on one machine, the cluster has {cluster.hosts} hosts: "
-            "call grampus.stop(), and grampus.init() for workers of this machine"
-        )
-    return cluster
 
 
 def _work(parts: list[Part], steps: list[Step], rooms: list[Room], rank: int | None = None) -> list[Record]:
