@@ -4,20 +4,24 @@
 //! A peer of ours speaks first, as soon as it is connected. So silent ones wait here, where they cost a descriptor and nothing else,
 //! until their first byte comes. Where there are too many, the one that has been silent longest is given up.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::Interest;
 use tokio::time::Instant;
 
 use crate::listen::Raw;
 
 /// Silent connections that are kept.
-const SILENT: usize = 256;
-/// The same from one address: a host that is busy may be slow to say the first word on all of its connections.
+const SILENT: usize = 512;
+/// The same from one address, beside those that have just come.
 const SILENT_FROM_ONE: usize = 128;
+/// How long a peer of ours may take to say the first word: hundreds may come from one busy host at once.
+const FIRST_WORD: Duration = Duration::from_secs(1);
 
 /// One connection.
 pub(crate) struct Arrival {
@@ -45,15 +49,17 @@ impl Arrivals {
             since: Instant::now(),
         });
         let alike = self.0.iter().filter(|arrival| arrival.raw.from() == from).count();
-        // Connections of this very host over a socket with a path have no address, and come from this very user.
-        let crowd = from.filter(|_| alike > SILENT_FROM_ONE);
-        if crowd.is_none() && self.0.len() <= SILENT {
-            return None;
-        }
+        let is_crowd = from.is_some() && alike > SILENT_FROM_ONE;
+        let is_full = self.is_full();
         let has_to_go = |arrival: &Arrival| {
-            let of_crowd = crowd.is_none() || arrival.raw.from() == crowd;
+            let of_crowd = is_crowd && arrival.raw.from() == from;
+            let goes = if is_full {
+                of_crowd || !is_crowd
+            } else {
+                of_crowd && arrival.age() > FIRST_WORD
+            };
             // Its first word may have come and was not looked at yet.
-            of_crowd && !has_word(arrival.raw.descriptor())
+            goes && !has_word(arrival.raw.descriptor())
         };
         let oldest = self.0.iter().position(has_to_go)?;
         Some(self.0.remove(oldest))
@@ -112,10 +118,24 @@ impl Raw {
 
     /// Ready when something came, or the end.
     fn poll_word(&self, context: &mut Context<'_>) -> Poll<()> {
-        // An error is found again by whoever reads.
-        match self {
-            Self::Unix(stream, _) => stream.poll_read_ready(context).map(drop),
-            Self::Tcp(stream, ..) => stream.poll_read_ready(context).map(drop),
+        let Self::Tcp(stream, ..) = self else {
+            // The system says which user is behind a Unix socket: such a peer is judged before it says anything.
+            return Poll::Ready(());
+        };
+        loop {
+            // An error is found again by whoever reads.
+            if ready!(stream.poll_read_ready(context)).is_err() {
+                return Poll::Ready(());
+            }
+            // The runtime takes a new connection for readable until that is tried.
+            let looked = stream.try_io(Interest::READABLE, || {
+                has_word(stream.as_fd())
+                    .then_some(())
+                    .ok_or(ErrorKind::WouldBlock.into())
+            });
+            if !looked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+                return Poll::Ready(());
+            }
         }
     }
 }

@@ -1,15 +1,21 @@
 //! Strangers who connect and say nothing, or little, keep nobody out.
 
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::{Over, Server, run};
 use crate::{Limits, connect};
 
 /// More than the listener keeps.
-const CROWD: usize = 300;
+const CROWD: usize = 600;
+/// Silent connections that it keeps.
+const KEPT: usize = 512;
+/// Workers of one host that come at once.
+const PEERS: usize = 300;
 /// Far longer than a test may take: nobody is rescued by a deadline.
 const LIMITS: Limits = Limits {
     body: 4 << 20,
@@ -62,6 +68,49 @@ fn a_peer_gets_through_a_crowd_that_says_the_first_byte_and_no_more() {
     gets_through(&[22]);
 }
 
+/// A silent connection from one of the addresses of this machine.
+async fn stranger(from: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((from, 0))).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+#[test]
+fn a_crowd_from_one_address_keeps_the_connections_of_others() {
+    run(async {
+        let server = Server::start(Over::Tcp, &LIMITS).await;
+        let address = server.listener.local_addr().unwrap();
+        let knocking = async {
+            // The oldest of all: where addresses did not count, it would be the first to go.
+            let other = stranger(Ipv4Addr::new(127, 0, 0, 3), address).await;
+            let mut crowd = Vec::new();
+            for _ in 0..CROWD {
+                crowd.push(stranger(Ipv4Addr::new(127, 0, 0, 2), address).await);
+            }
+            let mut byte = [0];
+            // With the other one there are more than it keeps.
+            let last_closed = CROWD - KEPT;
+            assert_eq!(crowd[last_closed].read(&mut byte).await.unwrap(), 0);
+            for open in [&crowd[last_closed + 1], &other] {
+                assert_eq!(
+                    open.try_read(&mut byte).unwrap_err().kind(),
+                    ErrorKind::WouldBlock
+                );
+            }
+        };
+        // Those that have to go are accepted, so that their handshakes can say why they failed.
+        let serving = async {
+            loop {
+                drop(server.listener.accept().await.unwrap());
+            }
+        };
+        tokio::select! {
+            () = serving => {}
+            () = knocking => {}
+        }
+    });
+}
+
 #[test]
 fn many_peers_that_come_at_once_are_all_let_in() {
     // Each speaks a moment after it has connected: none of them is taken for silent.
@@ -69,7 +118,7 @@ fn many_peers_that_come_at_once_are_all_let_in() {
         let server = Server::start(Over::Tcp, &LIMITS).await;
         let serving = async {
             let mut handshakes = tokio::task::JoinSet::new();
-            while handshakes.len() < CROWD {
+            while handshakes.len() < PEERS {
                 handshakes.spawn(server.listener.accept().await.unwrap().handshake());
             }
             let links = handshakes.join_all().await;
@@ -77,13 +126,13 @@ fn many_peers_that_come_at_once_are_all_let_in() {
         };
         let knocking = async {
             let mut dialing = tokio::task::JoinSet::new();
-            for number in 0..CROWD {
+            for number in 0..PEERS {
                 let join = server.join.clone();
                 dialing.spawn(async move { connect(&join, &format!("worker-{number}"), &LIMITS).await });
             }
             let links = dialing.join_all().await;
             links.into_iter().filter(Result::is_ok).count()
         };
-        assert_eq!(tokio::join!(serving, knocking), (CROWD, CROWD));
+        assert_eq!(tokio::join!(serving, knocking), (PEERS, PEERS));
     });
 }
