@@ -16,6 +16,15 @@ from grampus.callbacks import Callback, Logger
 
 runtime = one_cluster(workers=2, start_timeout=200)
 
+
+@pytest.fixture(autouse=True)
+def usual_handler():
+    """Tests of an engine in this process may have left its handler behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 # A machine that is busy with other things.
 PATIENCE = 120
 # 64 rows in batches of 16.

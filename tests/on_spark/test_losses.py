@@ -1,6 +1,8 @@
 """What is lost on Spark while a model trains on a DataFrame: the weights stay what they would have been."""
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 
@@ -74,6 +76,38 @@ def test_a_loss_changes_nothing(spark, tmp_path, path, undisturbed, levels):
     # Rows of an executor that is gone were read, and so copied, once more.
     once = ROWS * (3 * 4 + 2 * 8)
     assert history.copied_bytes == once if levels == TASK else history.copied_bytes > once
+    assert wait_until(lambda: tasks(spark) == [], 10)
+
+
+class Presses(gp.callbacks.Logger):
+    """Ctrl-C, once the first steps are done."""
+
+    pressed = False
+
+    def event(self, event):
+        if event["kind"] == "steps" and not self.pressed:
+            self.pressed = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_keeps_the_weights_although_pyspark_takes_it(spark, tmp_path, path):
+    """A session cancels all jobs at Ctrl-C, and so would end the workers in the middle of a step."""
+    handler = signal.getsignal(signal.SIGINT)
+    assert handler.__module__.startswith("pyspark.")
+    gp.init(2, "spark", session=spark, preload=["torch"])
+    frame = spark.read.parquet(path)
+
+    def fit(**named):
+        est = estimator(Slow(tmp_path), workers=None, lanes=2, threads_per_lane=1)
+        try:
+            est.fit(frame, batch_size=12, **COLUMNS, **named)
+        except KeyboardInterrupt as interrupt:
+            assert "the estimator keeps the weights of that step" in str(interrupt)
+        return est
+
+    est = fit(epochs=1000, callbacks=[Presses()])
+    assert est.digest() == fit(epochs=1000, max_steps=est._at["step"]).digest()
+    assert signal.getsignal(signal.SIGINT) is handler
     assert wait_until(lambda: tasks(spark) == [], 10)
 
 

@@ -21,6 +21,8 @@ _SAVED_WITHIN = 10.0
 TOLD_TO_END = 143
 # What schedulers send before they take a machine away.
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+# Their drivers install handlers, which end what runs in the middle of a step: PySpark's cancels all jobs at Ctrl-C.
+_ENGINES = ("pyspark", "ray")
 
 
 class Yielded(CollectiveError):
@@ -71,7 +73,7 @@ def stopping() -> Iterator[Wish]:
 
     So does the first where the workers have not begun: they may be minutes away from a step.
 
-    Where the program takes a signal in its own way, or does not train in its main thread, that stays so.
+    Where the program has a handler of its own, or does not train in its main thread, that stays so.
     """
     wish = Wish()
 
@@ -80,7 +82,7 @@ def stopping() -> Iterator[Wish]:
             raise SystemExit(TOLD_TO_END)
         wish.stop = True
 
-    with _once(signal.SIGTERM, signal.SIG_DFL, stop), interrupting(wish):
+    with _once(signal.SIGTERM, stop), interrupting(wish):
         yield wish
 
 
@@ -93,24 +95,30 @@ def interrupting(wish: Wish) -> Iterator[None]:
             raise KeyboardInterrupt
         wish.interrupted = time.monotonic()
 
-    with _once(signal.SIGINT, signal.default_int_handler, interrupt):
+    with _once(signal.SIGINT, interrupt):
         yield
 
 
 @contextmanager
-def _once(number: signal.Signals, usual: Any, call: Callable[[], None]) -> Iterator[None]:
-    """Inside, the first signal calls a function instead of what is usual."""
-    mine = threading.current_thread() is threading.main_thread()
-    if not mine or signal.getsignal(number) is not usual:
+def _once(number: signal.Signals, call: Callable[[], None]) -> Iterator[None]:
+    """Inside, the first signal calls a function instead of Python's handler, or an engine's."""
+    before = signal.getsignal(number)
+    if threading.current_thread() is not threading.main_thread() or not _is_replaceable(before):
         yield
         return
 
     def hear(_number: int, _frame: Any) -> None:
-        signal.signal(number, usual)
+        signal.signal(number, before)
         call()
 
     signal.signal(number, hear)
     try:
         yield
     finally:
-        signal.signal(number, usual)
+        signal.signal(number, before)
+
+
+def _is_replaceable(handler: Any) -> bool:
+    if handler in (signal.SIG_DFL, signal.default_int_handler):
+        return True
+    return str(getattr(handler, "__module__", "")).partition(".")[0] in _ENGINES
