@@ -21,7 +21,7 @@ _SAVED_WITHIN = 10.0
 TOLD_TO_END = 143
 # What schedulers send before they take a machine away.
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-# Their drivers install handlers, which end what runs in the middle of a step: PySpark's cancels all jobs at Ctrl-C.
+# Their drivers have handlers that end what runs in the middle of a step: that of PySpark cancels all jobs.
 _ENGINES = ("pyspark", "ray")
 
 
