@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from grampus import _report, context
+from grampus import _forks, _report, context
 from grampus._training import trees
 from grampus.frameworks._torch_memory import pinned
 
@@ -55,6 +55,7 @@ def settle(module: Any, asked: str | None) -> torch.device:
     device = device_of(module, asked)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        _forks.leave_garbage_to_parent()
     if all(p.device.type == "cpu" for p in module.parameters()):
         module.to(device)
     return device
