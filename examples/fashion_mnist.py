@@ -8,6 +8,7 @@ times the batch and eight times the learning rate, which leads the same way in a
 
 import argparse
 import gzip
+import http.client
 import time
 import urllib.request
 from pathlib import Path
@@ -22,6 +23,8 @@ import grampus as gp
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # apt-get install dataset-fashion-mnist
 DOWNLOADED = Path("data/fashion-mnist")
+# What every gzip file begins with.
+GZIP = b"\x1f\x8b"
 SOURCE = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion"
 # Far fewer pictures have to be seen more often: after 15 epochs about 98 % of the test digits are right.
 DIGITS_TIMES = 5
@@ -122,7 +125,7 @@ def find_data(asked):
     try:
         for name in FILES:
             download(name)
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         print(f"Fashion-MNIST is not here and cannot be downloaded ({error}).")
         print(f"Scikit-learn's 1,797 digits take its place, for {DIGITS_TIMES} times as many epochs.")
         return None
@@ -131,9 +134,13 @@ def find_data(asked):
 
 def download(name):
     with urllib.request.urlopen(f"{SOURCE}/{name}", timeout=5) as answer:
-        DOWNLOADED.mkdir(parents=True, exist_ok=True)
-        unfinished = DOWNLOADED / f"{name}.part"
-        unfinished.write_bytes(answer.read())
+        content = answer.read()
+    # Some networks answer every address with a page of their own.
+    if not content.startswith(GZIP):
+        raise OSError(f"{SOURCE}/{name} is not a gzip file")
+    DOWNLOADED.mkdir(parents=True, exist_ok=True)
+    unfinished = DOWNLOADED / f"{name}.part"
+    unfinished.write_bytes(content)
     unfinished.rename(DOWNLOADED / name)
 
 

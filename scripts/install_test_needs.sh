@@ -20,10 +20,14 @@ command -v apt-get > /dev/null || refuse "there is no apt-get to install them wi
 [ "$(id -u)" = 0 ] || refuse "installing them needs root (apt-get install ${lacking[*]})" "${lacking[@]}"
 echo "installing ${lacking[*]}"
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq > /dev/null
+network=(-o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=1)
+apt-get "${network[@]}" update -qq > /dev/null
+install() { # install PACKAGE
+    apt-get "${network[@]}" install -qq -y --no-install-recommends "$1" > /dev/null
+}
 # One by one: a release may lack one of them, and the tests of the others are not to be skipped for it.
 failed=()
 for package in "${lacking[@]}"; do
-    apt-get install -qq -y --no-install-recommends "$package" > /dev/null || failed+=("$package")
+    install "$package" || { [[ $package = openjdk-* ]] && install default-jre-headless; } || failed+=("$package")
 done
 ((${#failed[@]} == 0)) || refuse "apt-get cannot install them" "${failed[@]}"

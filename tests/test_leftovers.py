@@ -65,3 +65,5 @@ def test_a_crashed_pytest_worker_ends_the_run_with_an_error(tmp_path):
     )
     assert run.returncode == 1, run.stdout
     assert "crashed while running" in run.stdout
+    # A worker in the place of the crashed one could hang as it did.
+    assert "worker restarting disabled" in run.stdout
