@@ -56,7 +56,10 @@ def classifier(**other):
         "lanes": 4,
         "threads_per_lane": 1,
     }
-    return gp.Estimator.from_torch(**{**given, **other})
+    given |= other
+    if given["scheduler"] is None:
+        del given["scheduler_step_freq"]
+    return gp.Estimator.from_torch(**given)
 
 
 def line(**other):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 
@@ -61,6 +60,9 @@ def _loaded() -> set[str]:
 
 
 def _call(path: str, names: tuple[str, ...], threads: int) -> None:
+    # `import grampus` needs the count alone.
+    import ctypes
+
     try:
         library = ctypes.CDLL(path)
     except OSError:
