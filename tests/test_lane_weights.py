@@ -282,6 +282,15 @@ def test_nothing_counts_at_all():
     assert math.isnan(made.evaluate(data)["loss"])
 
 
+def test_a_run_of_skipped_steps_alone_ends_without_a_loss():
+    data = labelled()
+    data["y"][:] = -100
+    with pytest.warns(RuntimeWarning, match="such steps are skipped"):
+        history = estimator(Linear, nn.CrossEntropyLoss(), 2).fit(data, batch_size=BATCH, max_steps=2)
+    assert math.isnan(history["loss"][0])
+    assert history["steps"] == [2]
+
+
 # Losses of the user's own
 
 
