@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from grampus.frameworks._torch_reduction import Found
+    from grampus.frameworks._torch_lane_check import Found
 
 
 class Word(NamedTuple):

@@ -182,10 +182,7 @@ class Operated(OperatorEvaluation):
         if not self._apart:
             self._take_up(lane)
         before = None if share else [_copied(p.grad) for p in self.module.parameters()]
-        tries = self._tries and not self.step
-        self._check_padding(rows, part.values)
-        if tries:
-            self._calls.begin(lane)
+        self._calls.begin(self._keeps_call(lane))
         try:
             with self._refusing():
                 said, rows = self._work(part, rows, seed)
@@ -208,8 +205,9 @@ class Operated(OperatorEvaluation):
         self._seen = rows
         self._heard(lane, loss, part.rows, 0)
         self._count(self.own, said, rows)
-        if tries:
-            self._try_criterion(lane)
+        self._look_at_call(lane)
+        if not self.owns_epoch and share:
+            self._check_rows(lane, rows)
         self._put_away(lane, before)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
         self._says = said_here if lane == 0 else self._says
@@ -222,12 +220,19 @@ class Operated(OperatorEvaluation):
         info = {**self.info, "batch_idx": self._batch, "global_step": self.step, "epoch_idx": self.epoch}
         return checked(self.operator.train_batch(self._here(part.values), info), "train_batch"), rows
 
-    def _try_criterion(self, lane: int) -> None:
+    def _keeps_call(self, lane: int) -> bool:
+        """Whether the criterion's first call for the next batch will be looked at."""
+        return self._is_new or (self._check is not None and self._check.tries(lane))
+
+    def _look_at_call(self, lane: int) -> None:
         """Look whether what the criterion has returned first is a mean over rows."""
         call = self._calls.end()
         if call is None:
             return
-        seen, self._first_losses[lane] = call
+        seen, loss = call
+        if self._check is None or not self._check.tries(lane):
+            return
+        self._check.add_loss(lane, loss)
         leaves = [leaf for leaf in trees.leaves(seen) if isinstance(leaf, torch.Tensor) and leaf.dim()]
 
         def loss_of(part: Any) -> Any:
@@ -236,7 +241,12 @@ class Operated(OperatorEvaluation):
 
         # What a loss draws would come from the batches that follow.
         with torch.no_grad(), self._casting(), creator.seeded(0):
-            self._tried(lane, len(leaves[0]) if leaves else 0, loss_of, seen, self._first_losses[lane])
+            self._check.try_loss(lane, len(leaves[0]) if leaves else 0, loss_of, seen, loss)
+
+    def _check_rows(self, lane: int, rows: int, batch: int | None = None) -> None:
+        """Look how many elements rows have in what the criterion has compared."""
+        if self._check is not None and self._calls.target is not None:
+            self._check.add_size(lane, rows, self._calls.target, batch=batch)
 
     def _loss_of(self, lane: int, said: Mapping[str, Any]) -> float:
         loss = _torch_outputs.reported_loss(said)
@@ -302,6 +312,8 @@ class Operated(OperatorEvaluation):
             if rows:
                 self._gone_rows += rows
                 yield self._here(batch.values)
+                self._check_rows(lane, rows, number)
+                self._calls.renew()
 
     # Steps
 
@@ -474,7 +486,7 @@ class Operated(OperatorEvaluation):
         self.applied = None
         loss = sum(self._losses.values())
         word = Word(END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
-        found = (self._differs, self._first_losses) if self._tries and not self.step else None
+        found = self._check.take() if self._check is not None and self._check.step_ends() else None
         word = word._replace(moves=merged(self._moves.values()), found=found)
         try:
             words = self._ended(word)
@@ -490,7 +502,8 @@ class Operated(OperatorEvaluation):
                 self._done()
             raise
         self.stops = any(word.stops for word in words)
-        _torch_reduction.tell([word.found for word in words if word.found is not None], self.lanes)
+        if self._check is not None:
+            self._check.tell([word.found for word in words if word.found is not None])
         self._schedule(merged(word.moves for word in words))
         self._done()
         total = sum(word.loss for word in words)
