@@ -2,9 +2,13 @@
 
 import warnings
 
+import pytest
+import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
+from test_lane_operators import Own
 from test_lane_weights import (
     BATCH,
+    FEATURES,
     Linear,
     estimator,
     labelled,
@@ -97,3 +101,54 @@ def test_an_evaluation_tries_the_loss_that_a_model_makes():
     data = {"x": data["x"], "labels": data["y"]}
     [text] = texts_of(estimator(Judging, None, 2).evaluate, data, batch_size=BATCH)
     assert "no mean over rows" in text
+
+
+# Losses that pair each row with all others
+
+
+class Column(nn.Linear):
+    def __init__(self, config):
+        super().__init__(FEATURES, 1, dtype=torch.float64)
+
+
+class Flat(Column):
+    def forward(self, x):
+        return super().forward(x).squeeze(-1)
+
+
+def squeezed(output, target):
+    return mean_of_squares(output.flatten(), target.flatten())
+
+
+class Squares(nn.Module):
+    def forward(self, output, target):
+        return mean_of_squares(output, target)
+
+
+def numbers(column):
+    found = valued()
+    y = found["y"][:, :1]
+    return {"x": found["x"], "y": y if column else y[:, 0]}
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("loss", [mean_of_squares, Squares()])
+@pytest.mark.parametrize("options", [{}, {"training_operator_cls": Own}])
+def test_a_loss_of_ones_own_that_broadcasts_is_warned_about_once(loss, lanes, options):
+    for model, column, advice in ((Column, False, "unsqueeze"), (Flat, True, "squeeze")):
+        made = estimator(model, loss, lanes, loss_weight=lambda batch: float(len(batch["y"])), **options)
+        told = texts_of(made.fit, numbers(column), epochs=2, batch_size=BATCH)
+        told += texts_of(made.fit, numbers(column), epochs=1, batch_size=BATCH)
+        [text] = told
+        assert "compares each row with all others" in text and advice in text
+
+
+def test_a_broadcast_in_an_evaluation_is_warned_about():
+    told = texts_of(estimator(Column, mean_of_squares, 1).evaluate, numbers(False))
+    assert len(told) == 1 and "compares each row with all others" in told[0]
+
+
+@pytest.mark.parametrize(("model", "column"), [(Column, False), (Flat, True), (Column, True), (Flat, False)])
+def test_a_loss_that_brings_shapes_together_is_not_warned_about(model, column):
+    made = estimator(model, squeezed, 1)
+    assert texts_of(made.fit, numbers(column), batch_size=BATCH) == []

@@ -23,7 +23,7 @@ from grampus._training.means import Means, as_number
 from grampus._training.model import Reduction
 from grampus.errors import CollectiveError
 from grampus.frameworks import _torch_making, _torch_outputs, _torch_reduction, _torch_state
-from grampus.frameworks._torch_criterion import CriterionCalls, watched
+from grampus.frameworks._torch_criterion import CriterionCalls, pair_of, watched
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, share_of, step_of
@@ -229,11 +229,12 @@ class Operated(OperatorEvaluation):
         call = self._calls.end()
         if call is None:
             return
-        seen, loss = call
+        (arguments, named), loss = call
+        self._look_for_broadcast(lane, *pair_of(arguments, named))
         if self._check is None or not self._check.tries(lane):
             return
         self._check.add_loss(lane, loss)
-        leaves = [leaf for leaf in trees.leaves(seen) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        leaves = [leaf for leaf in trees.leaves(call[0]) if isinstance(leaf, torch.Tensor) and leaf.dim()]
 
         def loss_of(part: Any) -> Any:
             # A copy, since it may count its calls.
@@ -241,7 +242,7 @@ class Operated(OperatorEvaluation):
 
         # What a loss draws would come from the batches that follow.
         with torch.no_grad(), self._casting(), creator.seeded(0):
-            self._check.try_loss(lane, len(leaves[0]) if leaves else 0, loss_of, seen, loss)
+            self._check.try_loss(lane, len(leaves[0]) if leaves else 0, loss_of, call[0], loss)
 
     def _check_rows(self, lane: int, rows: int, batch: int | None = None) -> None:
         """Look how many elements rows have in what the criterion has compared."""

@@ -14,7 +14,7 @@ import cloudpickle
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from grampus import _native
+from grampus import _native, _report
 from grampus._training import creator, trees
 from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
@@ -46,7 +46,7 @@ from grampus.frameworks._torch_gradients import (
 )
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_inputs import Inputs, split
-from grampus.frameworks._torch_lane_check import LaneCheck
+from grampus.frameworks._torch_lane_check import LaneCheck, is_first_warning
 from grampus.frameworks._torch_memory import keep_freed_memory, packed, unpacked
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ class Model(LoopModel):
         # Whether lanes come to the result of one process, which one lane does.
         self._check = self._checked_by(self.trained_by) if training else None
         self._evaluation_check = self._checked_by(self.reduction)
-        # Whether it has trained yet.
-        self._is_new = True
+        # Whether it has trained yet, and whether the loss is still to be looked at for a broadcast.
+        self._is_new = self._may_broadcast = True
         # Losses that a GPU is still computing, where nobody asks for each.
         self._late: Late | None = None
 
@@ -233,6 +233,7 @@ class Model(LoopModel):
             _torch_outputs.note(error, lane, rows, part, f" at step {self.step + 1} of the run")
             raise
         self.rows += rows
+        self._look_for_broadcast(lane, output, target)
         judged = (_torch_outputs.judged(output), target) if self.meters.get(lane) else None
         if self._late is not None:
             self._late.add(loss, (part.rows, rows), judged)
@@ -291,6 +292,17 @@ class Model(LoopModel):
             return None
         inputs = trees.leaves(values)
         return inputs[0] if target is None and len(inputs) == 1 else target
+
+    def _look_for_broadcast(self, lane: int, output: Any, target: Any) -> None:
+        """Warn once where a loss of the user's own compares each row with all others."""
+        if not self._may_broadcast or not _torch_losses.may_broadcast(self.loss, output, target):
+            return
+        self._may_broadcast = False
+        # What a loss draws would come from the batches that follow.
+        with torch.no_grad(), self._casting(), creator.seeded(0):
+            found = _torch_losses.broadcast_of(lambda: self._loss_again(output, target), output, target)
+        if found is not None and lane == 0 and is_first_warning(self.spec, "broadcast"):
+            _report.note(found)
 
     def _refusing(self) -> AbstractContextManager[None]:
         """In the first step shapes show that do not fit."""
@@ -509,6 +521,7 @@ class Model(LoopModel):
                     self._try(check, lane, self._here(values), rows)
                 self._try_loss(check, lane, rows, seen, loss, values)
             check.add_loss(lane, loss)
+        self._look_for_broadcast(lane, *seen)
 
     def found(self) -> Any:
         """What the lanes of this worker have found out in an evaluation."""
