@@ -14,7 +14,6 @@ import torch
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset
 
 import grampus as gp
 from grampus import _native
@@ -75,6 +74,14 @@ def labelled(*shape, ignored=None):
     return {"x": x, "y": y}
 
 
+def with_an_ignored_lane(data, ignored):
+    """Of each batch the first five rows count for nothing: all those of a lane."""
+    for start in range(0, ROWS, BATCH):
+        rows = plain_order().rows(start, min(ROWS, start + 5))
+        data["y"][torch.frombuffer(rows, dtype=torch.int64)] = ignored
+    return data
+
+
 def plain_order():
     return _native.Order(5, 0, ROWS)
 
@@ -112,7 +119,7 @@ def assert_equals_one_process(model, loss, data, lanes, epochs=1, workers=None):
     return history
 
 
-# Losses and the data that they take, each of which was wrong over two lanes.
+# Losses and the data that they take; most of them would be wrong if lanes were weighed by rows.
 CASES = {
     "sum": (Linear, nn.MSELoss(reduction="sum"), valued()),
     "sum of a function": (Linear, functools.partial(functional.l1_loss, reduction="sum"), valued()),
@@ -176,68 +183,87 @@ def test_records_of_a_sum_are_sums(lanes):
     assert history["val_loss"] == [pytest.approx(after)]
 
 
-# Sequences, padded to the longest of a lane
+# Options beside the loss
 
 
-class Sequences(Dataset):
-    """Rows of unequal length, with a target for each place."""
+def plain_records(model, loss, data, epochs, weigh):
+    """The loss of each epoch and that of all rows after it, of a plain loop."""
+    plain = plain_loop.train(model, sgd, loss, data, seed=5, epochs=0)
+    stepper = sgd(plain, {})
+    found = []
+    for epoch in range(epochs):
+        total = weight = 0.0
+        for x, y in plain_loop.batches(data, BATCH, 5, epoch):
+            stepper.zero_grad()
+            value = loss(plain(x), y)
+            value.backward()
+            stepper.step()
+            total, weight = total + value.item() * weigh(y), weight + weigh(y)
+        with torch.no_grad():
+            found.append((total / weight, loss(plain(data["x"]), data["y"]).item()))
+    return found
 
-    def __len__(self):
-        return ROWS
 
-    def __getitem__(self, row):
-        long = 1 + (row * 7) % 9
-        x = torch.arange(long, dtype=torch.float64).sin() + row % 5
-        return x, x * 2 + 1
-
-
-def padded(rows, value=0.0):
-    return tuple(
-        nn.utils.rnn.pad_sequence(part, batch_first=True, padding_value=value)
-        for part in zip(*rows, strict=True)
-    )
+@pytest.mark.parametrize("backend", ["grampus", "torch_distributed"])
+@pytest.mark.parametrize("lanes", LANES)
+def test_records_of_weighed_lanes_are_those_of_one_process(lanes, backend):
+    loss, data = nn.CrossEntropyLoss(WEIGHTS, ignore_index=-1), labelled(ignored=-1)
+    made = estimator(Linear, loss, lanes, backend=backend)
+    history = made.fit(data, epochs=2, batch_size=BATCH, validation_data=data)
+    plain = plain_records(Linear, loss, data, 2, lambda y: WEIGHTS[y[y >= 0]].sum().item())
+    assert history["loss"] == [pytest.approx(train, rel=1e-6) for train, _ in plain]
+    assert history["val_loss"] == [pytest.approx(after, rel=1e-6) for _, after in plain]
 
 
-class Scaling(nn.Module):
+def clip_norm(parameters):
+    nn.utils.clip_grad_norm_(parameters, 0.2)
+
+
+def clip_values(parameters):
+    nn.utils.clip_grad_value_(parameters, 0.1)
+
+
+@pytest.mark.parametrize("clip", [clip_norm, clip_values])
+@pytest.mark.parametrize("backend", ["grampus", "torch_distributed"])
+def test_weighed_gradients_are_clipped_as_those_of_one_process(clip, backend):
+    loss, data = nn.CrossEntropyLoss(WEIGHTS, ignore_index=-1), labelled(ignored=-1)
+    made = estimator(Linear, loss, 3, backend=backend)
+    if clip is clip_norm:
+        made.set_l2_norm_gradient_clipping(0.2)
+    else:
+        made.set_constant_gradient_clipping(-0.1, 0.1)
+    made.fit(data, epochs=2, batch_size=BATCH)
+    plain = plain_loop.train(Linear, sgd, loss, data, seed=5, epochs=2, batch_size=BATCH, clip=clip)
+    unclipped = plain_loop.train(Linear, sgd, loss, data, seed=5, epochs=2, batch_size=BATCH)
+    assert not torch.allclose(plain.weight, unclipped.weight, rtol=1e-2)
+    plain_loop.assert_close(made.get_model().state_dict(), plain.state_dict(), rtol=1e-8, atol=1e-8)
+
+
+class Half(nn.Linear):
+    """Forward in 16 bits, as `precision="bf16"` does it."""
+
     def __init__(self, config):
-        super().__init__()
-        self.a = nn.Parameter(torch.tensor(0.1, dtype=torch.float64))
-        self.b = nn.Parameter(torch.tensor(0.2, dtype=torch.float64))
+        super().__init__(FEATURES, CLASSES)
 
     def forward(self, x):
-        return self.a * x + self.b
-
-
-def lanes_of(rows, lanes):
-    """As the batch is cut."""
-    for lane in range(lanes):
-        start, end = _native.rows_of(lane, lanes, BATCH, len(rows))
-        if end > start:
-            yield rows[start:end]
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(x)
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_the_mean_over_elements_is_that_of_all_elements_however_lanes_are_padded(lanes):
-    """Lanes are padded by themselves, so they equal the mean over the elements that all of them have.
+def test_lanes_are_weighed_in_half_precision(lanes):
+    data = {name: value.float() if value.is_floating_point() else value for name, value in labelled().items()}
+    with_an_ignored_lane(data, -100)
+    loss = nn.CrossEntropyLoss(WEIGHTS.float())
+    made = estimator(Half, loss, lanes, precision="bf16")
+    made.fit(data, epochs=2, batch_size=BATCH)
 
-    One process pads all rows of the batch to the longest, so the difference is warned about.
-    """
-    made = estimator(Scaling, nn.MSELoss(), lanes)
-    loader = DataLoader(Sequences(), batch_size=BATCH, collate_fn=padded)
-    with warnings.catch_warnings(record=True) as told:
-        made.fit(loader, epochs=2, batch_size=None)
-    assert ["padded to different lengths" in str(each.message) for each in told] == [True] * (lanes > 1)
-    plain, data = Scaling({}), Sequences()
-    stepper = sgd(plain, {})
-    for _ in range(2):
-        for start in range(0, ROWS, BATCH):
-            rows = [data[row] for row in range(start, min(ROWS, start + BATCH))]
-            parts = [padded(part) for part in lanes_of(rows, lanes)]
-            total = sum(nn.functional.mse_loss(plain(x), y, reduction="sum") for x, y in parts)
-            stepper.zero_grad()
-            (total / sum(y.numel() for _, y in parts)).backward()
-            stepper.step()
-    plain_loop.assert_close(made.get_model().state_dict(), plain.state_dict(), rtol=1e-9, atol=1e-9)
+    def in_half(output, target):
+        with torch.autocast("cpu", torch.bfloat16):
+            return loss(output, target)
+
+    plain = plain_loop.train(Half, sgd, in_half, data, seed=5, epochs=2, batch_size=BATCH)
+    plain_loop.assert_close(made.get_model().state_dict(), plain.state_dict(), rtol=2e-2, atol=2e-2)
 
 
 # Steps in which nothing counts
@@ -280,6 +306,15 @@ def test_nothing_counts_at_all():
         made.fit(data, epochs=1, batch_size=BATCH)
     assert plain_loop.same_bits(made.get_model().state_dict(), before.state_dict()) == []
     assert math.isnan(made.evaluate(data)["loss"])
+
+
+def test_a_run_of_skipped_steps_alone_ends_without_a_loss():
+    data = labelled()
+    data["y"][:] = -100
+    with pytest.warns(RuntimeWarning, match="such steps are skipped"):
+        history = estimator(Linear, nn.CrossEntropyLoss(), 2).fit(data, batch_size=BATCH, max_steps=2)
+    assert math.isnan(history["loss"][0])
+    assert history["steps"] == [2]
 
 
 # Losses of the user's own
@@ -468,19 +503,23 @@ def test_ctc_is_a_mean_over_rows(lanes):
     assert_equals_one_process(Times, ctc, labelled(4), lanes)
 
 
-class Own(gp.TrainingOperator):
-    def train_batch(self, batch, batch_info):
-        loss = self.criterion(self.model(batch["x"]), batch["y"])
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return {"train_loss": loss.item(), "num_samples": len(batch["y"])}
+class LongCtc(nn.Module):
+    """Targets of different lengths, which the first column tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.ctc = nn.CTCLoss()
+
+    def forward(self, output, target):
+        logs = output.log_softmax(2).transpose(0, 1)
+        return self.ctc(logs, target[:, 1:] + 1, torch.full((len(output),), output.shape[1]), target[:, 0])
 
 
-def test_an_operators_criterion_that_is_no_row_mean_is_warned_about():
-    made = estimator(Linear, nn.CrossEntropyLoss(WEIGHTS), 2, training_operator_cls=Own)
-    with pytest.warns(RuntimeWarning, match="the criterion CrossEntropyLoss is no mean over rows"):
-        made.fit(labelled(), epochs=1, batch_size=BATCH)
+@pytest.mark.parametrize("lanes", LANES)
+def test_ctc_of_targets_of_different_lengths_is_a_mean_over_rows(lanes):
+    data = labelled(5)
+    data["y"][:, 0] = 1 + torch.arange(ROWS) % 4
+    assert_equals_one_process(Times, LongCtc(), data, lanes)
 
 
 def test_sixteen_bits_are_not_taken_for_another_loss():
@@ -494,92 +533,3 @@ def test_sixteen_bits_are_not_taken_for_another_loss():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made.fit(data, epochs=1, batch_size=ROWS)
-
-
-# Steps of an operator, and steps with a closure, where nothing counts in one lane
-
-LAID_OUT = [(1, 1), (2, 2), (3, 3), (3, 1)]
-
-
-def with_an_ignored_lane(data, ignored):
-    """Of each batch the first five rows count for nothing: all those of a lane."""
-    for start in range(0, ROWS, BATCH):
-        rows = plain_order().rows(start, min(ROWS, start + 5))
-        data["y"][torch.frombuffer(rows, dtype=torch.int64)] = ignored
-    return data
-
-
-OPERATED = {
-    "a masked mean": (counted, valued(), -1, lambda batch: float((batch["y"] >= 0).sum())),
-    "ignored labels": (
-        nn.CrossEntropyLoss(),
-        labelled(),
-        -100,
-        lambda batch: float((batch["y"] >= 0).sum()),
-    ),
-}
-
-
-@pytest.mark.parametrize(("lanes", "workers"), LAID_OUT)
-@pytest.mark.parametrize("case", OPERATED)
-def test_an_operators_lane_that_counts_for_nothing_changes_nothing(case, lanes, workers):
-    loss, data, ignored, weigh = OPERATED[case]
-    data = with_an_ignored_lane(data, ignored)
-    options = {"training_operator_cls": Own, "loss_weight": weigh}
-    made = estimator(Linear, loss, lanes, workers, **options)
-    history = made.fit(data, epochs=2, batch_size=BATCH)
-    plain = plain_loop.train(Linear, sgd, loss, data, seed=5, epochs=2, batch_size=BATCH)
-    plain_loop.assert_close(made.get_model().state_dict(), plain.state_dict(), rtol=1e-9, atol=1e-9)
-    alone = estimator(Linear, loss, 1, **options).fit(data, epochs=2, batch_size=BATCH)
-    assert history["loss"] == pytest.approx(alone["loss"], rel=1e-9)
-
-
-class Adding(gp.TrainingOperator):
-    """A step for every second batch."""
-
-    def train_batch(self, batch, batch_info):
-        loss = self.criterion(self.model(batch["x"]), batch["y"])
-        loss.backward()
-        if batch_info["batch_idx"] % 2:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return {"train_loss": loss.item(), "num_samples": len(batch["y"])}
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_gradients_that_count_for_nothing_are_not_added_up(workers):
-    data = with_an_ignored_lane(valued(), -1)
-    # The batches with a step count in all lanes.
-    for start in (BATCH, 3 * BATCH):
-        rows = plain_order().rows(start, min(ROWS, start + BATCH))
-        data["y"][torch.frombuffer(rows, dtype=torch.int64)] = 0.5
-    weigh = OPERATED["a masked mean"][3]
-    made = estimator(Linear, counted, 2, workers, training_operator_cls=Adding, loss_weight=weigh)
-    history = made.fit(data, epochs=1, batch_size=BATCH)
-    assert all(value.isfinite().all() for value in made.get_model().state_dict().values())
-    assert math.isfinite(history["loss"][0])
-
-
-@pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("search", [None, "strong_wolfe"])
-def test_a_search_with_a_lane_that_counts_for_nothing_is_that_of_one_process(search, lanes):
-    def searching(model, config):
-        return torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4, line_search_fn=search)
-
-    data, loss = with_an_ignored_lane(labelled(), -100), nn.CrossEntropyLoss()
-    made = gp.Estimator.from_torch(
-        model=Linear, optimizer=searching, loss=loss, seed=5, workers=lanes, threads_per_lane=1
-    )
-    made.fit(data, epochs=1, batch_size=BATCH)
-    plain = plain_loop.train(Linear, sgd, loss, data, seed=5, epochs=0)
-    stepper = searching(plain, {})
-    for x, y in plain_loop.batches(data, BATCH, 5, 0):
-
-        def closure(x=x, y=y):
-            stepper.zero_grad()
-            found = loss(plain(x), y)
-            found.backward()
-            return found
-
-        stepper.step(closure)
-    plain_loop.assert_close(made.get_model().state_dict(), plain.state_dict(), rtol=1e-6, atol=1e-6)

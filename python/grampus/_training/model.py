@@ -25,6 +25,10 @@ class Reduction(NamedTuple):
     by_shape: bool = False
     # Whether all rows count the same, of which a batch holds all there are.
     is_even: Callable[[Any], bool] | None = None
+    # Whether some targets of a batch are left out of the loss, as those of padding are.
+    ignores: Callable[[Any], bool] | None = None
+    # Whether padding that differs from lane to lane makes another result; with a user's weight none knows.
+    minds_padding: bool = True
     # Whether this is sure; a loss of the user's own may divide by anything.
     known: bool = True
 
@@ -37,8 +41,8 @@ class LoopModel:
     judges = False
     # Whether metrics are measured while it trains.
     measures = True
-    # Which batch is being judged or answered.
-    place = 0
+    # Which batch is being judged or answered, and how many of its rows count.
+    place = rows_there = 0
     lanes: Lanes
     # How losses of lanes are brought together, in an evaluation.
     reduction = Reduction()
@@ -84,6 +88,12 @@ class LoopModel:
 
     def judged(self) -> None:
         """All rows of an evaluation on this worker are judged."""
+
+    def found(self) -> Any:
+        """What this worker's lanes have found out about the loss in an evaluation."""
+
+    def tell(self, found: list[Any]) -> None:
+        """Warn of what all workers have found out."""
 
     def warn(self, saved: bool) -> None:
         """Say what a loss would cost, where that is more than a step."""

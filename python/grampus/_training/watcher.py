@@ -461,7 +461,8 @@ class Watcher:
         loss_sum = float("nan") if at["loss_sum"] is None else at["loss_sum"]
         record = {
             "epoch": at["epoch"] + 1,
-            "loss": loss_sum / at["weight"],
+            # Where all of its steps were skipped, nothing has a loss.
+            "loss": loss_sum / at["weight"] if at["weight"] else float("nan"),
             **self._trained_metrics(),
             "learning_rate": self._model.learning_rate,
             "samples": at["rows"],

@@ -239,7 +239,8 @@ def judged(model: Any, feed: Any, num_steps: int | None = None) -> dict[str, Any
     sums = {lane: _Sums() for lane in lanes.mine}
     weigh, adds_up = model.reduction.weigh, model.reduction.sums
     with closing(feed), model.evaluating():
-        for _, lane, rows, _, batch in parts(feed, model, num_steps):
+        for number, lane, rows, _, batch in parts(feed, model, num_steps):
+            model.place, model.rows_there = number, rows
             loss = model.evaluate(lane, batch, meters[lane])
             _native.advance()
             weight = 1.0 if adds_up else rows if weigh is None else float(weigh(batch.values))
@@ -249,9 +250,11 @@ def judged(model: Any, feed: Any, num_steps: int | None = None) -> dict[str, Any
             sums[lane].weight += weight
             sums[lane].rows += rows
     # Peers of the group have proved the key of the job.
-    told = lanes.group._native.gather_bytes(pickle.dumps(sums))
+    told = lanes.group._native.gather_bytes(pickle.dumps((sums, model.found())))
+    parted, found = zip(*map(pickle.loads, told), strict=True)
+    model.tell(list(found))
     whole = _Sums()
-    for _, lane_sums in sorted(item for part in told for item in pickle.loads(part).items()):
+    for _, lane_sums in sorted(item for part in parted for item in part.items()):
         whole.loss += lane_sums.loss
         whole.weight += lane_sums.weight
         whole.rows += lane_sums.rows

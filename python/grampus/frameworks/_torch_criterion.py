@@ -14,30 +14,37 @@ if TYPE_CHECKING:
 
 
 class CriterionCalls:
-    """What the first batch of each lane has called the criterion with, and what it returned."""
+    """The first call of the criterion for a batch: the shape of its target, and, where wanted, all of it."""
 
     def __init__(self) -> None:
-        # The lane whose batch is worked on, while calls are kept.
-        self.lane: int | None = None
-        self._first: dict[int, tuple[tuple[Any, Any], float] | None] = {}
+        self._keeps = False
+        self._first: tuple[tuple[Any, Any], float] | None = None
+        # An empty tensor of the target's shape, or of that of the only argument; nothing before a call.
+        self.target: Any = None
 
-    def begin(self, lane: int) -> None:
-        """Keep the first call for a batch of this lane."""
-        self.lane = lane
-        self._first.pop(lane, None)
+    def begin(self, keeps: bool) -> None:
+        """Wait for the first call for a batch, and keep it as a whole if `keeps`."""
+        self._keeps, self._first, self.target = keeps, None, None
+
+    def renew(self) -> None:
+        """Wait for the first call for another batch of the same epoch."""
+        self.target = None
 
     def keep(self, arguments: tuple[Any, ...], named: dict[str, Any], loss: Any) -> None:
         """Keep a call, as it is now: the user may change tensors in place."""
-        if self.lane is None or self.lane in self._first:
+        if self.target is not None:
             return
-        is_loss = isinstance(loss, torch.Tensor) and loss.numel() == 1
-        seen = trees.mapped(_kept, (arguments, named))
-        self._first[self.lane] = (seen, float(loss.detach())) if is_loss else None
+        tensors = [leaf for leaf in trees.leaves((arguments, named)) if isinstance(leaf, torch.Tensor)]
+        target = _given(arguments, named).get("target", tensors[0] if tensors else ())
+        # Only its shape matters, and memory is the model's.
+        self.target = trees.mapped(_shape_of, target)
+        if self._keeps and self._first is None and isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            self._first = trees.mapped(_kept, (arguments, named)), float(loss.detach())
 
     def end(self) -> tuple[tuple[Any, Any], float] | None:
-        """The arguments of the first call, by place and by name, and its loss, if it was one number."""
-        lane, self.lane = self.lane, None
-        return None if lane is None else self._first.get(lane)
+        """The arguments of the first call, by place and by name, and its loss, if that was wanted."""
+        found, self._first = self._first, None
+        return found
 
 
 class _Watched:
@@ -87,9 +94,22 @@ def watched(loss: Any, calls: CriterionCalls) -> tuple[Any, Callable[[], None]]:
 
 
 def _check(loss: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    check_shapes(loss, *pair_of(arguments, named))
+
+
+def _given(arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     # As torch calls the two, of which either may be named.
-    given = dict(zip(("input", "target"), arguments, strict=False)) | named
-    check_shapes(loss, given.get("input"), given.get("target"))
+    return dict(zip(("input", "target"), arguments, strict=False)) | named
+
+
+def pair_of(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+    """The output and the target that a criterion is called with."""
+    given = _given(arguments, named)
+    return given.get("input"), given.get("target")
+
+
+def _shape_of(leaf: Any) -> Any:
+    return leaf.new_empty(()).expand(leaf.shape) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _kept(leaf: Any) -> Any:

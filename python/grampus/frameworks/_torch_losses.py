@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 # Losses of an output and a target, with the function of each. Those that compare element by element and
 # divide by the number of elements; those of classes, which divide by what the targets count for; those that
@@ -107,6 +108,61 @@ def refusing_broadcasts() -> Iterator[None]:
 
         warnings.showwarning = refuse
         yield
+
+
+def may_broadcast(loss: Any, output: Any, target: Any) -> bool:
+    """Whether a loss of the user's own has got a column and a row of numbers, which torch would pair."""
+    if loss is None or not isinstance(output, torch.Tensor) or not isinstance(target, torch.Tensor):
+        return False
+    if output.shape == target.shape or output.numel() != target.numel():
+        return False
+    return kind_of(loss) is None and _is_paired(output.shape, target.shape)
+
+
+def _is_paired(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether torch makes more of two shapes than either has elements."""
+    try:
+        found: Sequence[int] = torch.broadcast_shapes(one, other)
+    except RuntimeError:
+        return False
+    return math.prod(found) > max(math.prod(one), math.prod(other))
+
+
+class _Pairing(TorchFunctionMode):  # type: ignore[misc]
+    """Looks for calls that pair tensors of these two shapes."""
+
+    def __init__(self, shapes: set[Any]) -> None:
+        super().__init__()
+        self._shapes = shapes
+        self.has_paired = False
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        del types
+        given = [each for each in (*arguments, *(named or {}).values()) if isinstance(each, torch.Tensor)]
+        found = function(*arguments, **(named or {}))
+        most = max((each.numel() for each in given), default=0)
+        if {each.shape for each in given} == self._shapes and isinstance(found, torch.Tensor):
+            self.has_paired |= found.numel() > most
+        return found
+
+
+def broadcast_of(compute: Callable[[], Any], output: Any, target: Any) -> str | None:
+    """What to tell the user where computing the loss pairs each row of the output with all of the target."""
+    with warnings.catch_warnings(), _Pairing({output.shape, target.shape}) as mode:
+        warnings.simplefilter("ignore")
+        try:
+            compute()
+        except Exception:
+            # It has worked before: then nothing can be said.
+            return None
+    if not mode.has_paired:
+        return None
+    shapes = tuple(output.shape), tuple(target.shape)
+    return (
+        f"the loss compares each row with all others: the model's output is {shapes[0]} and the labels are "
+        f"{shapes[1]}, which torch broadcasts to {tuple(torch.broadcast_shapes(*shapes))}; unless that is "
+        f"what you want, {_advice(*shapes)}"
+    )
 
 
 def _different(name: str, output: Sequence[int], target: Sequence[int]) -> ValueError:

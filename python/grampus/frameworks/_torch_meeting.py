@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from grampus.frameworks._torch_reduction import Found
+    from grampus.frameworks._torch_lane_check import Found
 
 
 class Word(NamedTuple):
@@ -20,6 +20,8 @@ class Word(NamedTuple):
     # For each parameter, whether it has a gradient here.
     has: bytes = b""
     loss: float = 0.0
+    # What its batch counts for, where workers do not know what all of them count for.
+    weight: float = 0.0
     # At the end of a batch: whether the worker stops, and what lane 0 says about buffers.
     stops: bool = False
     says: float = 0.0
@@ -56,6 +58,12 @@ def meet(group: Any, word: Word) -> list[Word]:
 def step_of(words: Iterable[Word]) -> Word | None:
     """The step that some worker takes; none where all have ended or want schedulers to move."""
     return next((each for each in words if each.does not in _WAIT), None)
+
+
+def share_of(words: Iterable[Word], weight: float) -> float:
+    """What a worker's gradients count for among those of all that take a step: some may have no rows."""
+    total = sum(word.weight for word in words)
+    return weight / total if total else 0.0
 
 
 def merged(moves: Iterable[Sequence[float | None]]) -> tuple[float | None, ...]:

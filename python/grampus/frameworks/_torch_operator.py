@@ -23,10 +23,10 @@ from grampus._training.means import Means, as_number
 from grampus._training.model import Reduction
 from grampus.errors import CollectiveError
 from grampus.frameworks import _torch_making, _torch_outputs, _torch_reduction, _torch_state
-from grampus.frameworks._torch_criterion import CriterionCalls, watched
+from grampus.frameworks._torch_criterion import CriterionCalls, pair_of, watched
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
-from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, step_of
+from grampus.frameworks._torch_meeting import END, MOVE, Word, meet, merged, present, share_of, step_of
 from grampus.frameworks._torch_operator_evaluation import OperatorEvaluation, unless_empty
 from grampus.operators import Timers, TrainingOperator, checked, overrides
 
@@ -41,6 +41,11 @@ _OTHERS: dict[str, Any] = {"torch_distributed": ProcessGroupGradients, "horovod"
 
 class Operated(OperatorEvaluation):
     """Models, optimizers and an operator."""
+
+    # What the batch of this lane counts for among those of all lanes; where that shows only when they meet,
+    # nothing, and what it counts for by itself.
+    _share: float | None = 1.0
+    _weight = 0.0
 
     def _prepare(self) -> None:
         spec, group = self.spec, self.lanes.group
@@ -69,7 +74,6 @@ class Operated(OperatorEvaluation):
         self.epoch = self._batch = 0
         self._applying = False
         self._in_batch = False
-        self._share = 1.0
         self._steps = self._most_steps = self._gone_rows = 0
         # Batches of a train_epoch: of epochs that are done, and of this one.
         self._gone_batches = self._going_batches = 0
@@ -178,10 +182,7 @@ class Operated(OperatorEvaluation):
         if not self._apart:
             self._take_up(lane)
         before = None if share else [_copied(p.grad) for p in self.module.parameters()]
-        tries = self._tries and not self.step
-        self._check_padding(rows, part.values)
-        if tries:
-            self._calls.begin(lane)
+        self._calls.begin(self._keeps_call(lane))
         try:
             with self._refusing():
                 said, rows = self._work(part, rows, seed)
@@ -204,8 +205,9 @@ class Operated(OperatorEvaluation):
         self._seen = rows
         self._heard(lane, loss, part.rows, 0)
         self._count(self.own, said, rows)
-        if tries:
-            self._try_criterion(lane)
+        self._look_at_call(lane)
+        if not self.owns_epoch and share:
+            self._check_rows(lane, rows)
         self._put_away(lane, before)
         said_here = self._buffers.end(lane)  # type: ignore[union-attr]
         self._says = said_here if lane == 0 else self._says
@@ -218,13 +220,21 @@ class Operated(OperatorEvaluation):
         info = {**self.info, "batch_idx": self._batch, "global_step": self.step, "epoch_idx": self.epoch}
         return checked(self.operator.train_batch(self._here(part.values), info), "train_batch"), rows
 
-    def _try_criterion(self, lane: int) -> None:
+    def _keeps_call(self, lane: int) -> bool:
+        """Whether the criterion's first call for the next batch will be looked at."""
+        return self._is_new or (self._check is not None and self._check.tries(lane))
+
+    def _look_at_call(self, lane: int) -> None:
         """Look whether what the criterion has returned first is a mean over rows."""
         call = self._calls.end()
         if call is None:
             return
-        seen, self._first_losses[lane] = call
-        leaves = [leaf for leaf in trees.leaves(seen) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        (arguments, named), loss = call
+        self._look_for_broadcast(lane, *pair_of(arguments, named))
+        if self._check is None or not self._check.tries(lane):
+            return
+        self._check.add_loss(lane, loss)
+        leaves = [leaf for leaf in trees.leaves(call[0]) if isinstance(leaf, torch.Tensor) and leaf.dim()]
 
         def loss_of(part: Any) -> Any:
             # A copy, since it may count its calls.
@@ -232,7 +242,12 @@ class Operated(OperatorEvaluation):
 
         # What a loss draws would come from the batches that follow.
         with torch.no_grad(), self._casting(), creator.seeded(0):
-            self._tried(lane, len(leaves[0]) if leaves else 0, loss_of, seen, self._first_losses[lane])
+            self._check.try_loss(lane, len(leaves[0]) if leaves else 0, loss_of, call[0], loss)
+
+    def _check_rows(self, lane: int, rows: int, batch: int | None = None) -> None:
+        """Look how many elements rows have in what the criterion has compared."""
+        if self._check is not None and self._calls.target is not None:
+            self._check.add_size(lane, rows, self._calls.target, batch=batch)
 
     def _loss_of(self, lane: int, said: Mapping[str, Any]) -> float:
         loss = _torch_outputs.reported_loss(said)
@@ -293,10 +308,13 @@ class Operated(OperatorEvaluation):
             _native.advance()
             self._going_batches = number + 1
             self._seed(_native.lane_seed("model", lanes.seed, self.epoch, number, lane))
-            self._share = 1 / lanes.total if weight is None else mine / weight
+            # What all lanes weigh shows when they meet for a step.
+            self._share, self._weight = (None, mine) if weight is None else (mine / weight, 0.0)
             if rows:
                 self._gone_rows += rows
                 yield self._here(batch.values)
+                self._check_rows(lane, rows, number)
+                self._calls.renew()
 
     # Steps
 
@@ -311,7 +329,7 @@ class Operated(OperatorEvaluation):
                 return self._search(index, closure)
             self._check_scaled()
             if self._apart:
-                self._together(index, self._taken(index))
+                self._together(index)
             else:
                 self._keep(index)
             return None
@@ -337,16 +355,26 @@ class Operated(OperatorEvaluation):
             raise ValueError("a step with a closure cannot scale losses: use precision='bf16' or None")
 
     def _taken(self, index: int) -> list[Tensor | None]:
-        """This lane's gradients, weighed by its rows; none where they count for nothing, which may be NaN."""
-        if not self._share:
+        """This lane's gradients as they are; none where they count for nothing, which may be NaN."""
+        if not self._counts:
             return [None] * len(self._parameters[index])
         found: list[Tensor | None] = []
         for parameter in self._parameters[index]:
             grad = None if parameter.grad is None else parameter.grad.detach()
             if grad is not None and grad.is_sparse:
                 grad = grad.to_dense()
-            found.append(grad if grad is None or self._share == 1.0 else grad * self._share)
+            found.append(grad)
         return found
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the batch counts for anything."""
+        return bool(self._weight if self._share is None else self._share)
+
+    def _weighed(self, grads: list[Tensor | None], words: list[Word]) -> list[Tensor | None]:
+        """Gradients by what they count for among those of all who take the step."""
+        share = share_of(words, self._weight) if self._share is None else self._share
+        return grads if share == 1.0 else [None if grad is None else grad * share for grad in grads]
 
     def _keep(self, index: int) -> None:
         """Wait for the other lanes of this worker: the step is done when they have come as far."""
@@ -358,11 +386,12 @@ class Operated(OperatorEvaluation):
                 "start as many workers"
             )
         # A copy: what the lane does afterwards with its gradients is not part of the step.
-        waiting[index] = [_copied(each) for each in self._taken(index)]
+        waiting[index] = [_copied(each) for each in self._weighed(self._taken(index), [])]
 
-    def _together(self, index: int, grads: list[Tensor | None]) -> None:
-        words = meet(self.lanes.group, Word("step", index, present(grads)))
-        self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
+    def _together(self, index: int) -> None:
+        grads = self._taken(index)
+        words = meet(self.lanes.group, Word("step", index, present(grads), weight=self._weight))
+        self._sum(index, {self.lanes.mine[0]: self._weighed(grads, words)}, [word.has for word in words])
         self._take_step(index)
 
     def _take_step(self, index: int) -> None:
@@ -416,23 +445,31 @@ class Operated(OperatorEvaluation):
 
         def evaluate() -> Tensor:
             nonlocal met
-            loss = torch.zeros(())
+            loss, weight = torch.zeros(()), 0.0
             for parameter in [] if closure is not None else self._parameters[index]:
                 parameter.grad = None
             if closure is not None:
                 self._applying = False
                 own = closure().detach()
-                loss = own * self._share if self._share else loss
+                weight = self._weight
+                if self._counts:
+                    loss = own if self._share is None else own * self._share
                 self._applying = True
             grads = self._taken(index)
-            words = met or meet(self.lanes.group, Word("search", index, present(grads), float(loss)))
+            words = met or meet(
+                self.lanes.group, Word("search", index, present(grads), float(loss), weight=weight)
+            )
             met = None
-            self._sum(index, {self.lanes.mine[0]: grads}, [word.has for word in words])
+            self._sum(index, {self.lanes.mine[0]: self._weighed(grads, words)}, [word.has for word in words])
             if self.spec.clipping is not None:
                 _torch_outputs.clip(self._parameters[index], self.spec.clipping)
             self._torn = True
             # Those that have ended say the loss of their batch.
-            total = sum(word.loss for word in words if word.does != END)
+            met_here = [word for word in words if word.does != END]
+            agrees = any(word.weight for word in met_here)
+            total = sum(
+                word.loss * share_of(met_here, word.weight) if agrees else word.loss for word in met_here
+            )
             return torch.tensor(total, device=self.device)
 
         self._applying = True
@@ -450,7 +487,7 @@ class Operated(OperatorEvaluation):
         self.applied = None
         loss = sum(self._losses.values())
         word = Word(END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
-        found = (self._differs, self._first_losses) if self._tries and not self.step else None
+        found = self._check.take() if self._check is not None and self._check.step_ends() else None
         word = word._replace(moves=merged(self._moves.values()), found=found)
         try:
             words = self._ended(word)
@@ -466,7 +503,8 @@ class Operated(OperatorEvaluation):
                 self._done()
             raise
         self.stops = any(word.stops for word in words)
-        _torch_reduction.tell([word.found for word in words if word.found is not None], self.lanes)
+        if self._check is not None:
+            self._check.tell([word.found for word in words if word.found is not None])
         self._schedule(merged(word.moves for word in words))
         self._done()
         total = sum(word.loss for word in words)

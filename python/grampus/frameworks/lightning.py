@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from grampus._training.feed import Batch
     from grampus._training.job import Spec
     from grampus._training.lanes import Lanes
+    from grampus.frameworks._torch_lane_check import LaneCheck
 
 feed = plain.feed
 take = plain.take
@@ -175,9 +176,9 @@ class Model(plain.Model):
         self._batch += 1
         super().skip()
 
-    def _try(self, lane: int, values: Any, rows: int) -> None:
+    def _try(self, check: LaneCheck, lane: int, values: Any, rows: int) -> None:
         """What is logged in a trial is not heard."""
-        super()._try(lane, values, rows)
+        super()._try(check, lane, values, rows)
         self._reduced = {}
 
     def hurry(self) -> None:

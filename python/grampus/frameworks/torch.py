@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import math
 import pickle
 import random
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ import cloudpickle
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from grampus import _native
+from grampus import _native, _report
 from grampus._training import creator, trees
 from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
@@ -34,6 +33,7 @@ from grampus.frameworks import (
     _torch_reduction,
     _torch_schedules,
     _torch_state,
+    _torch_trial,
 )
 from grampus.frameworks._torch_devices import Late, Precision, settle
 from grampus.frameworks._torch_gradients import (
@@ -46,6 +46,7 @@ from grampus.frameworks._torch_gradients import (
 )
 from grampus.frameworks._torch_horovod import HorovodGradients
 from grampus.frameworks._torch_inputs import Inputs, split
+from grampus.frameworks._torch_lane_check import LaneCheck, is_first_warning
 from grampus.frameworks._torch_memory import keep_freed_memory, packed, unpacked
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from grampus._training.job import Spec
     from grampus._training.lanes import Lanes
+    from grampus._training.model import Reduction
     from grampus.operators import Timers
 
 Tensor = Any
@@ -118,15 +120,11 @@ class Model(LoopModel):
         self.stops = False
         self._frozen: list[tuple[str, Any]] = []
         self._generator = torch.default_generator
-        # Whether the loss may be no mean over rows: then all lanes try it in the first step, and by lane how
-        # it differs from one.
-        self._tries = training and not lanes.alone and not self.trained_by.known
-        self._differs: dict[int, str] = {}
-        self._first_losses: dict[int, float] = {}
-        # Whether elements of a row differ in number over the lanes of a batch, and whether that was told.
-        self._is_uneven = self._has_told_padding = False
-        # Whether it has trained yet.
-        self._is_new = True
+        # Whether lanes come to the result of one process, which one lane does.
+        self._check = self._checked_by(self.trained_by) if training else None
+        self._evaluation_check = self._checked_by(self.reduction)
+        # Whether it has trained yet, and whether the loss is still to be looked at for a broadcast.
+        self._is_new = self._may_broadcast = True
         # Losses that a GPU is still computing, where nobody asks for each.
         self._late: Late | None = None
 
@@ -144,6 +142,10 @@ class Model(LoopModel):
         creator.seed_all(creator.make_seed(seed, 1))
         optimizers = _torch_making.make_optimizers(spec, module, self.lanes.group)
         return module, device, optimizers, _torch_schedules.make_schedulers(spec, optimizers), loss
+
+    def _checked_by(self, reduction: Reduction) -> LaneCheck | None:
+        is_half = self.precision is not None
+        return None if self.lanes.alone else LaneCheck(self.spec, self.lanes, reduction, is_half)
 
     def _prepare(self) -> None:
         """What has to be there before states are loaded."""
@@ -210,10 +212,9 @@ class Model(LoopModel):
         if part is None:
             gradients.skip(lane)
             return
-        self._check_padding(rows, part.values)
-        tries = self._tries and not self.step
-        if tries and self.loss is None:
-            self._try(lane, self._here(part.values), rows)
+        check = self._check
+        if check is not None and self.loss is None and check.tries(lane):
+            self._try(check, lane, self._here(part.values), rows)
         self._seed(seed)
         self._buffers.begin(lane)  # type: ignore[union-attr]
         gradients.begin(lane)
@@ -232,38 +233,46 @@ class Model(LoopModel):
             _torch_outputs.note(error, lane, rows, part, f" at step {self.step + 1} of the run")
             raise
         self.rows += rows
+        self._look_for_broadcast(lane, output, target)
         judged = (_torch_outputs.judged(output), target) if self.meters.get(lane) else None
         if self._late is not None:
             self._late.add(loss, (part.rows, rows), judged)
             gradients.end(0.0, 0.0, wants_to_stop())
             return
         value = loss.item() if share else 0.0
-        if tries:
-            self._first_losses[lane] = value / share
-        if tries and self.loss is not None:
-            self._try_loss(lane, rows, (output, target), value / share, part.values)
+        if check is not None and share:
+            check.add_size(lane, rows, self._measured(part.values), part.values)
+            if check.tries(lane):
+                self._try_loss(check, lane, rows, (output, target), value / share, part.values)
         self.repeated.add(lane, value / share if share else value)
         self._heard(lane, value / share if share else value, part.rows, rows)
         gradients.end(value, self._buffers.end(lane), wants_to_stop())  # type: ignore[union-attr]
         if judged is not None:
             self._unmetered.append((lane, *judged))
 
-    def _try(self, lane: int, values: Any, rows: int) -> None:
+    def _try(self, check: LaneCheck, lane: int, values: Any, rows: int) -> None:
         """Look whether the loss of forward is a mean over rows."""
-        with self._buffers.kept(), _torch_reduction.undisturbed(self.module):  # type: ignore[union-attr]
-            self._tried(lane, rows, self._loss_of_rows, values)
+        kept = nullcontext() if self._buffers is None else self._buffers.kept()
+        with kept, _torch_trial.undisturbed(self.module):
+            check.try_loss(lane, rows, self._loss_of_rows, values)
 
-    def _try_loss(self, lane: int, rows: int, seen: tuple[Any, Any], whole: float, values: Any) -> None:
+    def _try_loss(
+        self, check: LaneCheck, lane: int, rows: int, seen: tuple[Any, Any], whole: float, values: Any
+    ) -> None:
         """Look whether the loss of an output and a target is a mean over rows."""
-        if not _torch_reduction.can_be_cut(seen, rows):
+        check.add_loss(lane, whole)
+        if self.loss is None:
+            return
+        if not _torch_trial.can_be_cut(seen, rows):
             # As where the model returns a number for the batch beside its rows.
-            self._try(lane, self._here(values), rows)
+            self._try(check, lane, self._here(values), rows)
             return
         with torch.no_grad(), self._casting():
-            # A copy, since it may count its calls.
-            self._tried(
-                lane, rows, lambda part: _torch_outputs.loss_of(copy.deepcopy(self.loss), *part), seen, whole
-            )
+            check.try_loss(lane, rows, lambda part: self._loss_again(*part), seen, whole)
+
+    def _loss_again(self, output: Any, target: Any) -> Any:
+        """The loss of a copy, since it may count its calls."""
+        return _torch_outputs.loss_of(copy.deepcopy(self.loss), output, target)
 
     def _loss_of_rows(self, values: Any) -> Any:
         """The loss of some rows, of a copy: it may count its calls."""
@@ -274,24 +283,26 @@ class Model(LoopModel):
         finally:
             self.loss = criterion
 
-    def _tried(self, lane: int, rows: int, loss_of: Any, values: Any, whole: float | None = None) -> None:
-        trial = _torch_reduction.Trial(rows, self.precision is not None)
-        found = trial.differs(loss_of, values, whole)
-        if found is not None:
-            self._differs[lane] = found
+    def _measured(self, values: Any) -> Any:
+        """What tells how long rows are: the target, or the only input of a model that takes no target."""
+        try:
+            target = self._target(values)
+        except (TypeError, ValueError):
+            # A Lightning module knows by itself what is the target.
+            return None
+        inputs = trees.leaves(values)
+        return inputs[0] if target is None and len(inputs) == 1 else target
 
-    def _tell_reduction(self) -> None:
-        """Say what all lanes have found."""
-        # Peers of the group have proved the key of the job.
-        told = self.lanes.group._native.gather_bytes(pickle.dumps((self._differs, self._first_losses)))
-        _torch_reduction.tell(map(pickle.loads, told), self.lanes)
-
-    def _check_padding(self, rows: int, values: Any) -> None:
-        """Warn where lanes pad to different lengths; rows that are joined end to end have no padding."""
-        if self._is_uneven and not self._has_told_padding and self.lanes.group.rank == 0:
-            self._has_told_padding = True
-            if len(self._target(values)) == rows:
-                _torch_reduction.tell_padding()
+    def _look_for_broadcast(self, lane: int, output: Any, target: Any) -> None:
+        """Warn once where a loss of the user's own compares each row with all others."""
+        if not self._may_broadcast or not _torch_losses.may_broadcast(self.loss, output, target):
+            return
+        self._may_broadcast = False
+        # What a loss draws would come from the batches that follow.
+        with torch.no_grad(), self._casting(), creator.seeded(0):
+            found = _torch_losses.broadcast_of(lambda: self._loss_again(output, target), output, target)
+        if found is not None and lane == 0 and is_first_warning(self.spec, "broadcast"):
+            _report.note(found)
 
     def _refusing(self) -> AbstractContextManager[None]:
         """In the first step shapes show that do not fit."""
@@ -329,8 +340,8 @@ class Model(LoopModel):
         """Sum over all lanes, and apply the step."""
         with self._timed("sync"):
             loss, said, self.stops = self._gradients.finish()
-        if self._tries and not self.step:
-            self._tell_reduction()
+        if self._check is not None and self._check.step_ends():
+            self._check.share()
         if self.tally.shares:
             # The sum is there: what follows is this worker's own.
             _native.enter("update")
@@ -405,13 +416,8 @@ class Model(LoopModel):
         """Rows and weight of a batch over all lanes of all workers."""
         import numpy as np
 
-        told = {
-            lane: np.array([rows, weight, weight**2 / rows if rows else 0.0]) for lane, rows, weight in parts
-        }
-        rows, weight, squares = map(float, next(iter(self.lanes.group.all_reduce(told).values())))
-        # They are equal only where all lanes weigh the same for each of their rows.
-        is_even = math.isclose(rows * squares, weight**2, rel_tol=1e-9)
-        self._is_uneven = self.trained_by.by_shape and not is_even
+        told = {lane: np.array([rows, weight], np.float64) for lane, rows, weight in parts}
+        rows, weight = map(float, next(iter(self.lanes.group.all_reduce(told).values())))
         return rows, weight
 
     def epoch_ends(self, record: dict[str, float]) -> None:
@@ -449,8 +455,15 @@ class Model(LoopModel):
     def _casting(self) -> AbstractContextManager[Any]:
         return _PLAINLY if self.precision is None else self.precision.autocast()
 
+    def said(self) -> dict[str, float]:
+        """Nothing but the loss; lanes are compared once more as an epoch ends."""
+        if self._check is not None and self._check.is_due:
+            self._check.share()
+        return {}
+
     def _said_by_all(self) -> dict[str, float]:
         """Numbers beside the loss that each worker has about its rows, over all of them."""
+        Model.said(self)
         whole = self.own.over_all(self.lanes.group)
         said = {name: value for name, value in whole.values().items() if name != "loss"}
         numbers = {name: as_number(value) for name, value in said.items()}
@@ -490,11 +503,34 @@ class Model(LoopModel):
         except Exception as error:
             _torch_outputs.note(error, lane, len(part.rows), part)
             raise
+        value = float(loss.item())
+        self._check_evaluated(lane, part.values, (output, target), value)
         for meter in meters.values():
             meter.update(
                 _torch_outputs.judged(output), target, range(part.first, part.first + len(part.rows))
             )
-        return float(loss.item())
+        return value
+
+    def _check_evaluated(self, lane: int, values: Any, seen: tuple[Any, Any], loss: float) -> None:
+        """Look whether the lanes of an evaluation come to the result of one process."""
+        check, rows = self._evaluation_check, self.rows_there
+        if check is not None:
+            check.add_size(lane, rows, self._measured(values), values, self.place)
+            if check.tries(lane):
+                if self.loss is None:
+                    self._try(check, lane, self._here(values), rows)
+                self._try_loss(check, lane, rows, seen, loss, values)
+            check.add_loss(lane, loss)
+        self._look_for_broadcast(lane, *seen)
+
+    def found(self) -> Any:
+        """What the lanes of this worker have found out in an evaluation."""
+        return None if self._evaluation_check is None else self._evaluation_check.take()
+
+    def tell(self, found: list[Any]) -> None:
+        """Warn where lanes do not come to the result of one process."""
+        if self._evaluation_check is not None:
+            self._evaluation_check.tell(found)
 
     def predict(self, lane: int, part: Batch) -> Any:
         """The model's output for some rows, as arrays."""
