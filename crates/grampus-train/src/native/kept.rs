@@ -58,6 +58,15 @@ impl Kept {
         }
     }
 
+    /// Adds what all workers had handed over, where no step was done since: those who had it may be lost.
+    pub(super) fn with_parts_of(mut self, before: Self) -> Self {
+        let same = before.run == self.run && before.at.step == self.at.step;
+        if let (Has::Parts(parts, _), Has::Parts(others, _), true) = (&mut self.has, before.has, same) {
+            parts.extend(others);
+        }
+        self
+    }
+
     /// All of the run as this worker alone has it; nothing where others have parts of it.
     pub fn whole(&self, run: &str) -> Result<Option<Fitted>, RunError> {
         let Has::Whole(bytes) = &self.has else {

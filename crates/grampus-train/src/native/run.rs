@@ -200,7 +200,10 @@ fn keep<T: Real + Element>(
         records: records.to_vec(),
         has,
     };
-    *kept = Some(now);
+    *kept = Some(match kept.take() {
+        Some(before) => now.with_parts_of(before),
+        None => now,
+    });
     Ok(())
 }
 
