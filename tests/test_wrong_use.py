@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import grampus as gp
@@ -242,44 +244,95 @@ def tiny_disk():
         Path(folder).rmdir()
 
 
-def test_a_full_disk_under_the_log_folder():
+def test_a_full_disk_under_the_log_folder(capfd):
     with tiny_disk() as disk:
         gp.init(workers=2, log_dir=disk)
 
         def talk():
             for _ in range(2000):
                 print("x" * 100)
+            return gp.rank()
 
-        with pytest.raises(gp.ClusterError, match=r"cannot write .*rank-\d.log: No space left.*log_dir"):
-            for _ in range(3):
-                gp.run(talk)
-        with pytest.raises(gp.ClusterError, match="No space left"):
-            gp.run(gp.rank)
-        gp.stop()
-
-
-def test_a_log_file_that_leads_to_a_full_device(tmp_path):
-    """The same where nobody may mount anything."""
-    (tmp_path / "rank-0.log").symlink_to("/dev/full")
-    gp.init(workers=1, log_dir=tmp_path)
-    with pytest.raises(gp.ClusterError, match=r"cannot write .*rank-0.log: No space left.*free some space"):
+        workers = gp.run(os.getpid)
         for _ in range(3):
-            gp.run(lambda: print("one line"))
+            assert gp.run(talk) == [0, 1]
+        assert gp.run(os.getpid) == workers
+        gp.stop()
+        said = capfd.readouterr().err
+        for rank in (0, 1):
+            assert said.count(f"cannot write {disk}/rank-{rank}.log: No space left") == 1, said
+        assert re.search(rf"\d+ lines of rank 0 are missing in {disk}/rank-0.log", said), said
 
 
-def test_a_full_disk_under_the_runtime_folder(monkeypatch):
+def test_a_log_file_that_leads_to_a_full_device(tmp_path, capfd):
+    """The same where nobody may mount anything. The other file is written."""
+    (tmp_path / "rank-0.log").symlink_to("/dev/full")
+    gp.init(workers=2, log_dir=tmp_path)
+    for _ in range(3):
+        gp.run(lambda: print("one line"))
+    gp.stop()
+    said = capfd.readouterr().err
+    assert said.count(f"cannot write {tmp_path}/rank-0.log: No space left") == 1, said
+    assert f"3 lines of rank 0 are missing in {tmp_path}/rank-0.log" in said
+    assert (tmp_path / "rank-1.log").read_text() == "one line\n" * 3
+
+
+def test_a_full_device_keeps_what_was_trained(tmp_path, capfd):
+    (tmp_path / "rank-0.log").symlink_to("/dev/full")
+    gp.init(workers=2, log_dir=tmp_path)
+
+    class Talks(gp.callbacks.Callback):
+        def on_epoch_end(self, *_):
+            print("one line")
+
+    est = gp.Estimator.from_native(
+        model=gp.nn.Sequential(gp.nn.Linear(1, 1)), loss=gp.nn.MSE(), optimizer=gp.optim.SGD(lr=0.1), lanes=2
+    )
+    before = est.digest()
+    x = np.arange(16, dtype=np.float32).reshape(16, 1) / 16
+    history = est.fit({"x": x, "y": 3 * x}, epochs=3, batch_size=4, callbacks=[Talks()])
+    assert len(history) == 3
+    assert est.digest() != before
+    assert f"cannot write {tmp_path}/rank-0.log: No space left" in capfd.readouterr().err
+
+
+def test_a_full_device_of_the_driver_of_other_hosts_is_a_warning(tmp_path, capfd):
+    (tmp_path / "rank-0.log").symlink_to("/dev/full")
+    with over_the_network(tmp_path) as cluster:
+        for _ in range(3):
+            assert cluster.run(lambda: [print("one line"), gp.rank()][1]) == [0, 1]
+    said = capfd.readouterr().err
+    assert said.count(f"cannot write {tmp_path}/rank-0.log: No space left") == 1, said
+    assert f"3 lines of rank 0 are missing in {tmp_path}/rank-0.log" in said
+    assert (tmp_path / "rank-1.log").read_text() == "one line\n" * 3
+
+
+def test_a_log_folder_of_other_hosts_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(gp.ClusterError, match=r"cannot write .*file/rank-0.log.*log_dir"):
+        over_the_network(tmp_path / "file")
+
+
+def over_the_network(log_dir):
+    """Workers of this very machine, reached as those of others are: the driver writes their logs."""
+    return gp.Cluster.ssh(
+        ["127.0.0.1"], 2, command="sh -c {command}", address="127.0.0.1", preload=[], log_dir=log_dir
+    )
+
+
+def test_a_full_disk_under_the_runtime_folder(monkeypatch, capfd):
     with tiny_disk() as disk:
         disk.chmod(0o700)
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(disk))
         (disk / "filler").write_bytes(b"x" * 60_000)
         with contextlib.suppress(OSError):
             (disk / "more").write_bytes(b"x" * 10_000)
-        with pytest.raises(gp.ClusterError, match="No space left"):
-            gp.init(workers=2)
-            for _ in range(3):
-                gp.run(lambda: print("x" * 10_000))
+        gp.init(workers=2)
+        for _ in range(3):
+            gp.run(lambda: print("x" * 10_000))
         gp.stop()
         assert not (disk / "grampus").exists()
+        assert re.search(r"cannot write .*rank-0.log: No space left", capfd.readouterr().err)
 
 
 def test_a_runtime_folder_that_others_can_read_is_not_used(runtime):

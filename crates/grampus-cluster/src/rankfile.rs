@@ -4,6 +4,7 @@
 //! - **RF-1** [`RankFiles::write`] never waits for the disk.
 //! - **RF-2** At most [`WAITING`] bytes wait for the disk. Output beyond that is left out of the files, counted, and the file says
 //!   how much is missing where.
+//! - **RF-3** A file that takes nothing more ends nothing: it is said once, that file is written no more, and its lost lines are counted.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::{File, OpenOptions, create_dir_all};
@@ -21,8 +22,8 @@ const WAITING: usize = 16 << 20;
 /// What the files have to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileEvent {
-    /// One cannot be written, and from now on none is.
-    Broken {
+    /// One cannot be made: what its rank writes goes to no file.
+    NotMade {
         /// Which.
         path: PathBuf,
         /// What the system said.
@@ -32,10 +33,18 @@ pub(crate) enum FileEvent {
     Note(String),
 }
 
-/// What to tell a user whose log cannot be written.
-pub(crate) fn broken_log(path: &Path, why: &str) -> String {
+/// What to tell a user whose job does not begin since a log file cannot be made.
+pub(crate) fn refused_log(path: &Path, why: &str) -> String {
     format!(
         "cannot write {}: {why}: free some space, or give another folder with `log_dir`",
+        path.display()
+    )
+}
+
+/// What to tell a user whose job goes on without a log file (RF-3).
+pub(crate) fn broken_log(path: &Path, why: &str) -> String {
+    format!(
+        "cannot write {}: {why}: the job goes on, and this file gets no more lines",
         path.display()
     )
 }
@@ -66,10 +75,18 @@ struct Queue {
     is_slow: bool,
     /// Lines of each rank that were left out and of which its file does not say so yet.
     missing: BTreeMap<u32, u64>,
-    broken: bool,
+    /// Ranks whose files take nothing more.
+    broken: BTreeMap<u32, Broken>,
     over: bool,
     /// The thread has ended.
     ended: bool,
+}
+
+/// Why a file takes nothing more, and how many lines it lacks.
+struct Broken {
+    path: PathBuf,
+    why: String,
+    lines: u64,
 }
 
 /// Output of one rank; a chunk without bytes makes its file.
@@ -99,19 +116,16 @@ impl RankFiles {
 
     /// Makes the file of a rank, which may never write anything.
     pub(crate) fn create(&self, rank: u32) {
-        let mut queue = self.shared.lock();
-        if !queue.broken {
-            // It takes no room, so it waits even where nothing else may.
-            queue.push(rank, Vec::new());
-            drop(queue);
-            self.shared.changed.notify_all();
-        }
+        // It takes no room, so it waits even where nothing else may.
+        self.shared.lock().push(rank, Vec::new());
+        self.shared.changed.notify_all();
     }
 
     /// Hands output over to be written (RF-1).
     pub(crate) fn write(&self, rank: u32, bytes: &[u8]) {
         let mut queue = self.shared.lock();
-        if queue.broken {
+        if let Some(broken) = queue.broken.get_mut(&rank) {
+            broken.lines += lines(bytes);
             return;
         }
         queue.is_full |= queue.bytes + bytes.len() > WAITING;
@@ -131,31 +145,33 @@ impl RankFiles {
         self.shared.changed.notify_all();
     }
 
-    /// Waits for what was handed over, unless the disk is known to be slow; false where it is, or a file is broken.
+    /// Waits for what was handed over, unless the disk is known to be slow; false where it is.
     pub(crate) fn settle(&self, within: Duration) -> bool {
         let mut queue = self.shared.lock();
         if queue.is_slow && !queue.is_empty() {
             return false;
         }
-        queue = self
-            .shared
-            .wait(queue, within, |queue| queue.is_empty() || queue.broken);
-        queue.is_slow = !queue.is_empty() && !queue.broken;
-        !queue.is_slow && !queue.broken
+        queue = self.shared.wait(queue, within, Queue::is_empty);
+        queue.is_slow = !queue.is_empty();
+        !queue.is_slow
     }
 
-    /// Writes what is left, if the disk takes it in time; otherwise says what is missing.
-    pub(crate) fn close(&self, within: Duration) -> Option<String> {
+    /// Writes what is left, as far as the disk takes it in time; says what is missing.
+    pub(crate) fn close(&self, within: Duration) -> Vec<String> {
         let mut queue = self.shared.lock();
         self.shared.say_missing(&mut queue, None);
         queue.over = true;
         self.shared.changed.notify_all();
         queue = self.shared.wait(queue, within, |queue| queue.ended);
-        let waiting: u64 = queue.chunks.iter().map(|chunk| lines(&chunk.bytes)).sum();
-        (!queue.ended).then(|| {
+        let mut notes: Vec<String> = queue.broken.iter().filter_map(Broken::told).collect();
+        if !queue.ended {
             let dir = self.shared.dir.display();
-            format!("{dir} did not take the output of the ranks in time: at least its last {waiting} lines are missing there")
-        })
+            let waiting: u64 = queue.chunks.iter().map(|chunk| lines(&chunk.bytes)).sum();
+            notes.push(format!(
+                "{dir} did not take the output of the ranks in time: at least its last {waiting} lines are missing there"
+            ));
+        }
+        notes
     }
 }
 
@@ -215,7 +231,7 @@ impl Shared {
         }
     }
 
-    /// The thread: one chunk after the other, until it is over or a file is broken.
+    /// The thread: one chunk after the other, until it is over.
     fn run(&self) {
         let mut files = HashMap::new();
         let mut queue = self.lock();
@@ -223,21 +239,16 @@ impl Shared {
             if let Some(chunk) = queue.chunks.pop_front() {
                 queue.busy = true;
                 drop(queue);
-                let written = write(&mut files, &self.dir, &chunk);
+                let failed = write(&mut files, &self.dir, &chunk).err();
                 queue = self.lock();
                 queue.busy = false;
                 queue.bytes -= chunk.bytes.len();
+                if let Some(failed) = failed {
+                    files.remove(&chunk.rank);
+                    (self.tell)(queue.give_up(chunk.rank, failed));
+                }
                 queue.is_full &= queue.bytes > WAITING / 2;
                 queue.is_slow &= !queue.is_empty();
-                if let Err((path, error)) = written {
-                    *queue = Queue {
-                        broken: true,
-                        ..Queue::default()
-                    };
-                    let why = error.to_string();
-                    (self.tell)(FileEvent::Broken { path, why });
-                    break;
-                }
             } else if queue.over {
                 break;
             } else {
@@ -255,9 +266,48 @@ impl Queue {
         self.chunks.is_empty() && !self.busy
     }
 
+    /// Has a chunk written, unless its file takes nothing more.
     fn push(&mut self, rank: u32, bytes: Vec<u8>) {
-        self.bytes += bytes.len();
-        self.chunks.push_back(Chunk { rank, bytes });
+        if !self.broken.contains_key(&rank) {
+            self.bytes += bytes.len();
+            self.chunks.push_back(Chunk { rank, bytes });
+        }
+    }
+
+    /// The file of a rank takes nothing more (RF-3): counts what waits for it as lost.
+    fn give_up(&mut self, rank: u32, failed: Failed) -> FileEvent {
+        let Failed {
+            path,
+            error,
+            is_made,
+            mut lost,
+        } = failed;
+        let (gone, left): (Vec<_>, Vec<_>) = self.chunks.drain(..).partition(|chunk| chunk.rank == rank);
+        self.chunks = left.into();
+        for chunk in gone {
+            self.bytes -= chunk.bytes.len();
+            lost += lines(&chunk.bytes);
+        }
+        lost += self.missing.remove(&rank).unwrap_or_default();
+        let why = error.to_string();
+        let event = match is_made {
+            true => FileEvent::Note(broken_log(&path, &why)),
+            false => FileEvent::NotMade {
+                path: path.clone(),
+                why: why.clone(),
+            },
+        };
+        let lines = lost;
+        self.broken.insert(rank, Broken { path, why, lines });
+        event
+    }
+}
+
+impl Broken {
+    /// What a person should know at the end, where lines are missing.
+    fn told((rank, Self { path, why, lines }): (&u32, &Self)) -> Option<String> {
+        let path = path.display();
+        (*lines > 0).then(|| format!("{lines} lines of rank {rank} are missing in {path}: {why}"))
     }
 }
 
@@ -269,21 +319,51 @@ fn file_of(dir: &Path, rank: u32) -> PathBuf {
     dir.join(format!("rank-{rank}.log"))
 }
 
-fn write(files: &mut HashMap<u32, File>, dir: &Path, chunk: &Chunk) -> Result<(), (PathBuf, io::Error)> {
+/// What became of a chunk that could not be written.
+struct Failed {
+    path: PathBuf,
+    error: io::Error,
+    /// There is a file, which took what came before.
+    is_made: bool,
+    /// Lines that are not in it, or not as a whole.
+    lost: u64,
+}
+
+fn write(files: &mut HashMap<u32, File>, dir: &Path, chunk: &Chunk) -> Result<(), Failed> {
     let path = file_of(dir, chunk.rank);
     let open = || create_dir_all(dir).and_then(|()| OpenOptions::new().create(true).append(true).open(&path));
     let file = match files.entry(chunk.rank) {
         std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
         std::collections::hash_map::Entry::Vacant(place) => open().map(|file| place.insert(file)),
     };
-    file.and_then(|file| file.write_all(&chunk.bytes))
-        .map_err(|error| (path, error))
+    let (is_made, mut rest) = (file.is_ok(), &chunk.bytes[..]);
+    file.and_then(|file| write_all(file, &mut rest))
+        .map_err(|error| Failed {
+            path,
+            error,
+            is_made,
+            lost: lines(rest),
+        })
+}
+
+/// Leaves in `rest` what was not written.
+fn write_all(file: &mut File, rest: &mut &[u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(taken) => *rest = &rest[taken..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::io::Read;
+    use std::os::unix::fs::symlink;
     use std::sync::mpsc;
 
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
@@ -318,25 +398,65 @@ mod tests {
         assert_eq!(fs::read(dir.join("rank-3.log")).unwrap(), b"one\ntwo\n");
         assert_eq!(fs::read(dir.join("rank-1.log")).unwrap(), b"");
         files.write(1, b"last");
-        assert_eq!(files.close(LONG), None);
+        assert!(files.close(LONG).is_empty());
         assert_eq!(fs::read(dir.join("rank-1.log")).unwrap(), b"last");
         assert!(events.try_recv().is_err());
     }
 
     #[test]
-    fn a_broken_file_is_named_once_and_ends_the_writing() {
+    fn a_file_that_cannot_be_made_is_named_once() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), "").unwrap();
         let (files, events) = files(&folder.path().join("file"));
-        files.write(0, b"x");
-        assert!(!files.settle(LONG));
-        let FileEvent::Broken { path, why } = events.recv_timeout(LONG).unwrap() else {
+        files.create(0);
+        assert!(files.settle(LONG));
+        let FileEvent::NotMade { path, why } = events.recv_timeout(LONG).unwrap() else {
             panic!("another event came first");
         };
-        assert!(broken_log(&path, &why).contains("file/rank-0.log"));
-        files.write(0, b"y");
-        assert_eq!(files.close(LONG), None);
+        assert!(refused_log(&path, &why).contains("file/rank-0.log"));
+        files.create(0);
+        files.write(0, b"y\n");
+        let told = files.close(LONG);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].starts_with("1 lines of rank 0 are missing in "),
+            "{told:?}"
+        );
         assert!(events.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_full_file_is_said_once_and_the_others_are_written() {
+        // RF-3
+        let folder = tempfile::tempdir().unwrap();
+        symlink("/dev/full", file_of(folder.path(), 0)).unwrap();
+        let (files, events) = files(folder.path());
+        (0..2).for_each(|rank| files.create(rank));
+        for _ in 0..3 {
+            (0..2).for_each(|rank| files.write(rank, b"one\ntwo\n"));
+        }
+        assert!(files.settle(LONG));
+        let FileEvent::Note(note) = events.recv_timeout(LONG).unwrap() else {
+            panic!("another event came first");
+        };
+        assert!(
+            note.contains("rank-0.log: No space left") && note.contains("goes on"),
+            "{note}"
+        );
+        files.write(0, b"three\n");
+        files.write(1, b"three\n");
+        let told = files.close(LONG);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].starts_with("7 lines of rank 0 are missing in "),
+            "{told:?}"
+        );
+        assert!(told[0].ends_with("(os error 28)"), "{told:?}");
+        assert_eq!(
+            fs::read(file_of(folder.path(), 1)).unwrap(),
+            b"one\ntwo\none\ntwo\none\ntwo\nthree\n"
+        );
+        assert!(events.try_recv().is_err(), "it is said once");
     }
 
     #[test]
@@ -371,7 +491,7 @@ mod tests {
                 .is_empty()
         );
         files.write(0, b"the end\n");
-        assert_eq!(files.close(LONG), None);
+        assert!(files.close(LONG).is_empty());
         drop(files);
         let text = reader.join().unwrap();
         let missing = (lost << 17) + 1;
@@ -396,8 +516,8 @@ mod tests {
         let (files, _events) = files(folder.path());
         files.write(0, b"begun\n");
         files.write(0, b"one\ntwo\n");
-        let told = files.close(SHORT).unwrap();
-        assert!(told.contains("last 2 lines are missing"), "{told}");
+        let told = files.close(SHORT);
+        assert!(told[0].contains("last 2 lines are missing"), "{told:?}");
         // Lets the thread go.
         drop(rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
     }

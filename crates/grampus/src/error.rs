@@ -30,6 +30,18 @@ pub enum Error {
         /// Why there is no checkpoint.
         why: String,
     },
+    /// The run failed, and what was trained until then is not lost.
+    #[error(
+        "{source}\nthe estimator keeps the weights of epoch {epoch}, step {step}: save() them, or fit() on"
+    )]
+    Partial {
+        /// What has ended the run.
+        source: Box<Error>,
+        /// The epoch of the last step that was done, from 1.
+        epoch: u64,
+        /// How many steps were done in all.
+        step: u64,
+    },
     /// The model, its data or its checkpoints.
     #[error(transparent)]
     Run(#[from] RunError),

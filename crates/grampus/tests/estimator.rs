@@ -130,7 +130,10 @@ fn a_worker_that_is_not_made_good_is_an_error() {
         true
     });
     match noisy().fit(&cluster(2), &rows(), fit) {
-        Err(Error::Lost { why, failure }) => {
+        Err(Error::Partial { source, .. }) => {
+            let Error::Lost { why, failure } = *source else {
+                panic!("{source}");
+            };
             assert!(why.contains("max_failures(0)"), "{why}");
             assert!(failure.to_string().contains("signal 9"), "{failure}");
         }

@@ -190,6 +190,50 @@ fn logs_go_to_a_file_per_rank_and_only_there_if_so_asked() {
 }
 
 #[test]
+fn logs_that_take_nothing_more_end_no_rank() {
+    let place = Place::new();
+    let (logs, done) = (place.path("logs"), place.path("done"));
+    fs::create_dir(&logs).unwrap();
+    std::os::unix::fs::symlink("/dev/full", logs.join("rank-0.log")).unwrap();
+    let folder = logs.to_str().unwrap();
+    let script = format!(
+        "for line in 1 2 3; do echo $line; sleep 0.2; done; touch {}$RANK",
+        done.display()
+    );
+    let words = ["-n", "2", "--log-dir", folder, "sh", "-c", &script];
+    let output = place.run(&words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && both(&done), "{said}");
+    let cannot = format!("cannot write {folder}/rank-0.log: No space left");
+    let missing = format!("3 lines of rank 0 are missing in {folder}/rank-0.log");
+    for words in [cannot, missing] {
+        assert_eq!(said.matches(&words).count(), 1, "{said}");
+    }
+    assert_eq!(fs::read(logs.join("rank-1.log")).unwrap(), b"1\n2\n3\n");
+    // The notes go to a full disk as well.
+    (0..2).for_each(|rank| fs::remove_file(format!("{}{rank}", done.display())).unwrap());
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = finish(place.command(&words).stderr(full).spawn().unwrap(), LIMIT);
+    assert!(output.status.success() && both(&done));
+}
+
+#[test]
+fn logs_that_cannot_be_made_are_refused_at_the_start() {
+    let place = Place::new();
+    let (file, done) = (place.path("file"), place.path("done"));
+    fs::write(&file, "").unwrap();
+    let script = format!("touch {}", done.display());
+    let output = place.run(&["--log-dir", file.to_str().unwrap(), "sh", "-c", &script]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("file/rank-0.log") && said.contains("log_dir"),
+        "{said}"
+    );
+    assert!(!done.exists());
+}
+
+#[test]
 fn what_cannot_run_is_said_before_anything_starts() {
     let place = Place::new();
     let refused = |words: &[&str], says: &str| {

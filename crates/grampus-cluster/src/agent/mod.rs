@@ -10,7 +10,7 @@
 
 mod session;
 
-use std::io;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -301,7 +301,11 @@ pub(crate) fn lock(stage: &SharedStage) -> MutexGuard<'_, Stage> {
 /// The end of a worker that lost its coordinator: its process group goes with it, so that what it started
 /// is not left behind (AG-2).
 pub fn leave(why: &str) {
-    eprintln!("grampus: lost the coordinator: {why}; this worker ends");
+    // Its supervisor, which reads this, may be gone as well.
+    let _ = writeln!(
+        io::stderr(),
+        "grampus: lost the coordinator: {why}; this worker ends"
+    );
     let own = std::process::id();
     let group = rustix::process::getpgrp().as_raw_nonzero().get() as u32;
     if group == own {

@@ -1,5 +1,6 @@
 //! The agent's thread: one connection, from joining to the end.
 
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -54,7 +55,11 @@ pub(super) fn run(
         if let Err(why) = session.live(sayings).await {
             let grace = Duration::from_millis(grace.load(Ordering::Relaxed));
             if !grace.is_zero() && session.lets_the_task_save() {
-                eprintln!("grampus: lost the coordinator: {why}; this worker saves the run and ends");
+                // Whoever reads this may be gone as well, and the run is saved all the same.
+                let _ = writeln!(
+                    io::stderr(),
+                    "grampus: lost the coordinator: {why}; this worker saves the run and ends"
+                );
                 // Whoever is done with that finds no more work, and ends by itself: the sleep ends with the process. If the
                 // main thread is gone already, nobody needs to be told.
                 let _ = session.work.send(Work::Lost { why: why.clone() });

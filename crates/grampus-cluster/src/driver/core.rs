@@ -18,7 +18,7 @@ use crate::coordinator::{Action, Input, Options, Phase, State, Transition, step}
 use crate::jobdir::JobDir;
 use crate::launcher::{LaunchEvent, Launcher};
 use crate::payload::Payload;
-use crate::rankfile::{FileEvent, RankFiles, broken_log};
+use crate::rankfile::{FileEvent, RankFiles, broken_log, refused_log};
 
 /// How often time itself is an input, where nothing is due earlier.
 const TICK: Duration = Duration::from_millis(250);
@@ -98,6 +98,7 @@ impl Core {
         let Some(mut link_events) = self.link_events.take() else {
             return;
         };
+        self.make_files();
         self.feed(Input::Start);
         while !self.is_over() {
             tokio::select! {
@@ -190,17 +191,40 @@ impl Core {
             Call::Stop { why } => drop(self.feed(Input::Stop { why })),
             Call::Attach(link) => self.links.attach(*link),
             Call::Launch(event) => self.launch_event(event),
-            Call::File(FileEvent::Note(note)) => self.board.add_note(note),
-            Call::File(FileEvent::Broken { path, why }) => {
-                let why = broken_log(&path, &why);
-                self.feed(Input::Stop { why });
-            }
+            Call::File(event) => self.file_event(event),
             Call::NotComing { summons, why } => {
                 if let Some(launcher) = &mut self.launcher {
                     launcher.not_coming(summons, &why);
                 }
             }
         }
+    }
+
+    /// Whether log files can be made shows at the start, not with the first line of a rank.
+    fn make_files(&self) {
+        if let (Some(files), Some(state)) = (&self.files, &self.state) {
+            (0..state.wanted()).for_each(|rank| files.create(rank));
+        }
+    }
+
+    /// What was trained by then outweighs a log: a job that has begun goes on without it.
+    fn file_event(&mut self, event: FileEvent) {
+        match event {
+            FileEvent::Note(note) => self.board.add_note(note),
+            FileEvent::NotMade { path, why } if self.has_formed() => {
+                self.board.add_note(broken_log(&path, &why));
+            }
+            FileEvent::NotMade { path, why } => {
+                let why = refused_log(&path, &why);
+                self.feed(Input::Stop { why });
+            }
+        }
+    }
+
+    fn has_formed(&self) -> bool {
+        self.state
+            .as_ref()
+            .is_some_and(|state| state.generation().number.0 > 0)
     }
 
     fn launch_event(&mut self, event: LaunchEvent) {
@@ -476,10 +500,10 @@ impl Core {
         let closed = tokio::task::spawn_blocking(move || {
             // Before the folder goes in which it lies.
             status.close(CLOSE_FILES_WITHIN);
-            files.and_then(|files| files.close(CLOSE_FILES_WITHIN))
+            files.map(|files| files.close(CLOSE_FILES_WITHIN))
         });
-        if let Ok(Some(missing)) = closed.await {
-            self.board.add_note(missing);
+        for note in closed.await.into_iter().flatten().flatten() {
+            self.board.add_note(note);
         }
         let why = self
             .state

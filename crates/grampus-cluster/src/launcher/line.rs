@@ -15,7 +15,7 @@ use grampus_net::{Frame, Limits, pipe};
 use super::hosts::{HostPlan, Sink};
 use super::{Caller, LaunchEvent};
 use crate::ended::{Tail, describe};
-use crate::rankfile::broken_log;
+use crate::rankfile::refused_log;
 use crate::supervisor::{Order, ROLE, Report, SUPERVISOR, kill_group};
 
 /// How long the last words of a supervisor may take to arrive once it has ended.
@@ -163,8 +163,8 @@ impl Line {
                     note,
                 }
             }
-            Report::LogBroken { path, why } => LaunchEvent::Broken {
-                why: broken_log(&path, &why),
+            Report::LogNotMade { path, why } => LaunchEvent::Broken {
+                why: refused_log(&path, &why),
             },
             Report::Event(event) => {
                 self.count(&event);

@@ -12,6 +12,11 @@ use grampus_core::{Clock, SystemClock};
 use crate::driver::{Line, Lines};
 use crate::supervisor::Stream;
 
+/// Tells the user something on standard error; one that takes nothing, such as a file on a full disk, ends no rank.
+pub(super) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "grampus: {text}");
+}
+
 /// Output that waits for a slow console; with more, whoever brings it waits as well.
 const ROOM: usize = 1 << 20;
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use grampus_core::TaskFailure;
 use grampus_net::{Link, memory_pair, random_key};
 
+use super::console::say;
 use super::{Endpoint, Job, NodeEnd, NodeError, NodePlan, Restarts};
 use crate::Payload;
 use crate::coordinator::Options;
@@ -134,7 +135,7 @@ fn wait_for_nodes(cluster: &Cluster, place: Option<&Endpoint>) -> Result<u32, St
     loop {
         let answer = cluster.board().wait_ready(SAY_AFTER);
         for note in cluster.board().take_lines().notes {
-            eprintln!("grampus: {note}");
+            say(&note);
         }
         if let Some(answer) = answer {
             return answer;
@@ -142,7 +143,7 @@ fn wait_for_nodes(cluster: &Cluster, place: Option<&Endpoint>) -> Result<u32, St
         if let Some(Endpoint { host, port }) = place
             && !std::mem::replace(&mut said, true)
         {
-            eprintln!("grampus: waiting for the other nodes at {host}:{port}");
+            say(&format!("waiting for the other nodes at {host}:{port}"));
         }
     }
 }
@@ -177,7 +178,8 @@ fn submit(cluster: &Cluster, world: u32, Restarts(restarts): Restarts) -> NodeEn
             return end;
         }
         attempt += 1;
-        eprintln!("grampus: {failure}\ngrampus: starting all ranks again ({attempt} of {restarts})");
+        say(&failure.to_string());
+        say(&format!("starting all ranks again ({attempt} of {restarts})"));
         if let Err(why) = wait_for_nodes(cluster, None) {
             return NodeEnd {
                 why: Some(why),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use grampus_core::{Clock, Exit, Failure, Outcome, SystemClock, TaskId, Time, WorkerId};
 
-use super::console::Console;
+use super::console::{Console, say};
 use super::{Job, NodeEnd, NodeEvent, NodePlan, RANKS_KEY};
 use crate::Payload;
 use crate::agent::{Agent, Assignment, Work};
@@ -97,13 +97,16 @@ impl Ranks {
         self.hosts.close();
         self.console.close();
         // The ranks are gone. Whoever reads what they wrote may take as long as it takes; a signal says that nobody does.
-        while !self.console.is_done(SHOW_WITHIN) {
-            if self.signal.is_some()
-                || events
-                    .try_iter()
-                    .any(|event| matches!(event, NodeEvent::Signal(_)))
-            {
-                break;
+        let mut over = false;
+        while !over {
+            over = self.console.is_done(SHOW_WITHIN) || self.signal.is_some();
+            for event in events.try_iter() {
+                match event {
+                    NodeEvent::Signal(_) => over = true,
+                    // Lines that log files lack.
+                    NodeEvent::Launch(LaunchEvent::Note { note }) => say(&note),
+                    _ => {}
+                }
             }
         }
         end
@@ -263,7 +266,7 @@ impl Ranks {
                 }
                 self.gone(worker, Some(Failure::Exited { exit, log_tail }));
             }
-            LaunchEvent::Note { note } => eprintln!("grampus: {note}"),
+            LaunchEvent::Note { note } => say(&note),
             LaunchEvent::Broken { why } | LaunchEvent::HostLost { why } => {
                 if let Some(stopper) = &self.stopper {
                     stopper(&why);

@@ -21,7 +21,7 @@ use super::start::{first_order, secret, watch_driver};
 use super::{SupervisorError, tree};
 use crate::launcher::LaunchEvent;
 use crate::patience::Silence;
-use crate::rankfile::FileEvent;
+use crate::rankfile::{FileEvent, broken_log};
 use crate::{host, jobdir};
 
 /// A pipe holds 64 KiB, one read takes as much; a read may return early at the end of the buffer.
@@ -65,6 +65,8 @@ pub struct Supervisor {
     driver: Option<OwnedFd>,
     children: BTreeMap<WorkerId, Child>,
     entering: Option<(Launch, Pipes)>,
+    /// Workers that it was told to start so far.
+    launched: u32,
     forks: bool,
     /// What to run as a worker where none is forked.
     worker: Option<Program>,
@@ -115,6 +117,7 @@ impl Supervisor {
             driver,
             children: BTreeMap::new(),
             entering: None,
+            launched: 0,
             forks: false,
             worker: None,
             clock,
@@ -221,6 +224,7 @@ impl Supervisor {
                 return Ok(None);
             }
         }
+        self.launched = self.launched.saturating_add(1);
         let (stdio, pipes) = match child::pipes() {
             Ok(made) => made,
             Err(error) => {
@@ -457,19 +461,23 @@ impl Supervisor {
         self.tell_of_files().map(drop)
     }
 
-    /// Passes on what the log files have to tell; returns why they are broken, if they are from now on.
+    /// Passes on what the log files have to tell; returns why a job that begins cannot have them.
     fn tell_of_files(&mut self) -> Result<Option<String>, SupervisorError> {
-        let mut broken = None;
+        let (mut refused, begins) = (None, self.launched < self.configure.workers);
         for event in self.files.iter().flat_map(LogFiles::events).collect::<Vec<_>>() {
             match event {
                 FileEvent::Note(note) => self.control.tell(LaunchEvent::Note { note })?,
-                FileEvent::Broken { path, why } => {
-                    broken = Some(why.clone());
-                    self.control.report(&Report::LogBroken { path, why })?;
+                FileEvent::NotMade { path, why } if begins => {
+                    refused = Some(why.clone());
+                    self.control.report(&Report::LogNotMade { path, why })?;
+                }
+                FileEvent::NotMade { path, why } => {
+                    let note = broken_log(&path, &why);
+                    self.control.tell(LaunchEvent::Note { note })?;
                 }
             }
         }
-        Ok(broken)
+        Ok(refused)
     }
 
     /// What the pipes hold now; not what somebody else goes on writing into them.
@@ -546,9 +554,9 @@ impl Supervisor {
         let Some(files) = self.files.take() else { return };
         let missing = files.close(CLOSE_LOGS_WITHIN);
         let events = files.events().into_iter();
-        let notes = events.filter_map(|event| match event {
-            FileEvent::Note(note) => Some(note),
-            FileEvent::Broken { .. } => None,
+        let notes = events.map(|event| match event {
+            FileEvent::Note(note) => note,
+            FileEvent::NotMade { path, why } => broken_log(&path, &why),
         });
         for note in notes.chain(missing) {
             // The driver may be gone.

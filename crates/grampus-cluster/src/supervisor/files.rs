@@ -57,7 +57,7 @@ impl LogFiles {
         self.files.settle(within);
     }
 
-    pub(super) fn close(&self, within: Duration) -> Option<String> {
+    pub(super) fn close(&self, within: Duration) -> Vec<String> {
         self.files.close(within)
     }
 }

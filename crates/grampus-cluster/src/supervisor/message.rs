@@ -116,8 +116,8 @@ pub enum Report {
     },
     /// What happened to a process.
     Event(LaunchEvent),
-    /// A log file cannot be written any more.
-    LogBroken {
+    /// A log file cannot be made, and the job is about to begin.
+    LogNotMade {
         /// Which file.
         path: PathBuf,
         /// What the system said.

@@ -8,6 +8,9 @@ use super::learner::LearnError;
 use crate::checkpoint::CheckpointError;
 use crate::metrics::MetricError;
 
+/// The kind of [`RunError::NotFinite`].
+pub const NOT_FINITE: &str = "NotFinite";
+
 /// What can go wrong in a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,7 +67,7 @@ impl RunError {
             Self::Data(_) => "DataError",
             Self::Metric(_) => "MetricError",
             Self::Checkpoint(_) => "CheckpointError",
-            Self::NotFinite(_) => "NotFinite",
+            Self::NotFinite(_) => NOT_FINITE,
             Self::Asked(_) => "WrongUse",
             Self::Interrupted => "Interrupted",
             Self::NothingKept => "NothingKept",

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
 use super::job::FitJob;
+use super::run::Fitted;
 use super::seat::Seat;
 use super::sharing::Held;
 use super::state::{Plain, State};
@@ -55,6 +56,32 @@ impl Kept {
             step: self.at.step,
             epoch: self.at.epoch,
         }
+    }
+
+    /// Adds what all workers had handed over, where no step was done since: those who had it may be lost.
+    pub(super) fn with_parts_of(mut self, before: Self) -> Self {
+        let same = before.run == self.run && before.at.step == self.at.step;
+        if let (Has::Parts(parts, _), Has::Parts(others, _), true) = (&mut self.has, before.has, same) {
+            parts.extend(others);
+        }
+        self
+    }
+
+    /// All of the run as this worker alone has it; nothing where others have parts of it.
+    pub fn whole(&self, run: &str) -> Result<Option<Fitted>, RunError> {
+        let Has::Whole(bytes) = &self.has else {
+            return Ok(None);
+        };
+        let fitted = || -> Result<Fitted, RunError> {
+            Ok(Fitted {
+                state: State::from_bytes(bytes)?,
+                at: self.at,
+                records: self.records.clone(),
+                reason: String::new(),
+                unsaved: None,
+            })
+        };
+        (self.run == run).then(fitted).transpose()
     }
 }
 

@@ -20,7 +20,7 @@ mod sharing;
 mod state;
 mod watch;
 
-pub use error::RunError;
+pub use error::{NOT_FINITE, RunError};
 pub use feed::RowsFeed;
 pub use job::{Data, Event, FitJob, Layout, Named, PassJob, Saving, Source, Spec};
 pub use kept::{Has, Kept};
@@ -29,7 +29,7 @@ pub use memory::{Memory, Sum};
 pub use packed::PackedArray;
 pub use pass::{Evaluation, Figure, Prediction};
 pub use rows::{Array, LaneBatch};
-pub use run::{Fitted, Hooks, evaluate, fit, predict};
+pub use run::{Fitted, Hooks, evaluate, fit, hand_over, predict};
 pub use saving::{Resumed, resumed};
 pub use seat::Seat;
 pub use sharing::{Held, Share};

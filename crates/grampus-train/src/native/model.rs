@@ -39,7 +39,7 @@ pub(super) struct Trained<T> {
     /// The sum of a step is there, and all know of it or may do so; it was not applied.
     ready: bool,
     /// A step is being applied: what is there belongs neither to it nor to the one before.
-    midst: bool,
+    pub midst: bool,
     /// The loss of a step that was applied here, and of which not all know.
     applied: Option<f64>,
     /// Whether a worker wants to stop after the step that was done last.
@@ -108,13 +108,10 @@ impl<T: Real + Element> Trained<T> {
         }
     }
 
-    /// What this worker has of the run, where that is divided; nothing of a step that is being applied.
+    /// What this worker has of the run, where that is divided.
     pub fn held(&self) -> Result<Option<Held<T>>, RunError> {
         let next = (&self.gradients, self.rate(), self.first_kept.as_slice());
-        match self.midst {
-            true => Ok(None),
-            false => Ok(self.learner.held(&self.kept, self.ready.then_some(next))?),
-        }
+        Ok(self.learner.held(&self.kept, self.ready.then_some(next))?)
     }
 
     /// What is said about the rest of its state.

@@ -82,28 +82,54 @@ pub fn fit<T: Real + Element>(
     );
     let (records, store) = (watch.records, watch.store);
     let mut trained = trained.borrow_mut();
-    // Also where all went well: the first worker may be lost before its answer has arrived.
-    if ended.as_ref().map_or_else(RunError::is_consequence, |_| true) {
-        trained.roll_back();
-        if let Some(has) = has(&trained)? {
-            *kept = Some(Kept {
-                run: job.id.clone(),
-                at,
-                records: records.clone(),
-                has,
-            });
-        }
-    }
+    trained.roll_back();
+    // Also where all went well: the first worker may be lost before its answer has arrived. Whatever has ended the run is the error.
+    let keeping = keep(&trained, (&job.id, at, &records), kept);
     let outcome = ended?;
-    // What was trained goes home, whatever became of the file.
-    let unsaved = store.and_then(|mut store| store.settle().err());
+    keeping?;
     Ok(Fitted {
-        unsaved: unsaved.map(|error| error.to_string()),
+        // What was trained goes home, whatever became of the file.
+        unsaved: store.and_then(|store| all_written(store, hooks.tell)),
         state: trained.state()?,
         at,
         records,
         reason: outcome.reason,
     })
+}
+
+/// What all workers that are left have of a run that has failed; nothing where they have nothing.
+pub fn hand_over<T: Real + Element>(
+    mut job: FitJob,
+    seat: &Seat,
+    kept: &mut Option<Kept>,
+) -> Result<Option<Fitted>, RunError> {
+    let state = match gone_on::<T>(&mut job, kept, seat)? {
+        Some(Start::State(Some(state))) => *state,
+        Some(Start::Parts(parts, plain)) => {
+            let mut trained = Trained::<T>::new(&job.spec, seat, None)?;
+            trained.heal(parts, &plain).map_err(RunError::Asked)?;
+            trained.state()?
+        }
+        Some(Start::State(None)) | None => return Ok(None),
+    };
+    Ok(Some(Fitted {
+        state,
+        at: job.at,
+        records: job.records,
+        reason: String::new(),
+        unsaved: None,
+    }))
+}
+
+/// Waits for the last checkpoint; says why there is none, or tells that an older one is the last.
+fn all_written(mut store: RunStore, tell: &dyn Fn(&Event)) -> Option<String> {
+    store.settle();
+    let trouble = store.trouble();
+    let unsaved = store.unsaved();
+    if let Some(text) = trouble.filter(|_| unsaved.is_none()) {
+        tell(&Event::Note { text });
+    }
+    unsaved
 }
 
 /// Withdraws the promise of equal bits, aloud, where workers compute on machines that differ.
@@ -159,8 +185,33 @@ fn begun<T: Real + Element>(
     Trained::new(&job.spec, seat, state.as_ref())
 }
 
+/// Leaves in `kept` what this worker has of a run that has ended, in whatever way.
+fn keep<T: Real + Element>(
+    trained: &Trained<T>,
+    (run, at, records): (&str, Position, &[Record]),
+    kept: &mut Option<Kept>,
+) -> Result<(), RunError> {
+    let Some(has) = has(trained)? else {
+        return Ok(());
+    };
+    let now = Kept {
+        run: run.to_owned(),
+        at,
+        records: records.to_vec(),
+        has,
+    };
+    *kept = Some(match kept.take() {
+        Some(before) => now.with_parts_of(before),
+        None => now,
+    });
+    Ok(())
+}
+
 /// What this worker keeps of a run that was cut off; nothing of a step that is being applied.
 fn has<T: Real + Element>(trained: &Trained<T>) -> Result<Option<Has>, RunError> {
+    if trained.midst {
+        return Ok(None);
+    }
     if trained.learner.memory.share.is_none() {
         return Ok(Some(Has::Whole(trained.state()?.to_bytes()?)));
     }

@@ -105,25 +105,32 @@ pub(super) struct RunStore {
     written: Vec<String>,
     /// A place that never took anything is a mistake, one that takes nothing more may be full.
     worked: bool,
+    /// Why the last one could not be written, where it could not; and whether that is yet to be told.
+    failed: Option<CheckpointError>,
+    untold: bool,
 }
 
 impl RunStore {
     pub fn open(saving: &Saving, goes_on: bool) -> Result<Self, CheckpointError> {
         let store = Arc::new(Store::open(&saving.url)?);
-        // A run that goes on after a loss may have saved the step at which it stands.
+        // A run that goes on after a loss may have saved the step at which it stands. It does not end since nobody knows.
         let written = match goes_on {
-            true => store.list()?.into_iter().map(|entry| entry.name).collect(),
+            true => store.list().unwrap_or_default(),
             false => Vec::new(),
         };
+        let written: Vec<String> = written.into_iter().map(|entry| entry.name).collect();
         Ok(Self {
             writer: Writer::new(store),
             saving: saving.clone(),
             worked: !written.is_empty(),
             written,
+            failed: None,
+            untold: false,
         })
     }
 
-    /// Begins to write what the state holds; says where, unless this step is saved already.
+    /// Begins to write what the state holds, once the one before is written; says where, unless this step is saved already or
+    /// nothing can be written: [`RunStore::trouble`] then says why.
     pub fn save(
         &mut self,
         state: State,
@@ -131,8 +138,9 @@ impl RunStore {
         at: &Position,
         told: (&[Record], u64, &str),
     ) -> Result<Option<String>, RunError> {
+        let is_idle = self.settle();
         let name = format!("step-{:08}", at.step);
-        if self.written.contains(&name) {
+        if !is_idle || self.written.contains(&name) {
             return Ok(None);
         }
         let (records, samples, why) = told;
@@ -162,24 +170,58 @@ impl RunStore {
                 pinned: Vec::new(),
             }),
         };
-        self.writer.begin(order, WITHIN)?;
+        if let Err(error) = self.writer.begin(order, WITHIN) {
+            self.fail(error);
+            return Ok(None);
+        }
         let path = format!("{}/{name}", self.saving.url);
         self.written.push(name);
         Ok(Some(path))
     }
 
-    /// Waits until all is written. Where that cannot be and something was written before, says so: the run goes on.
-    pub fn settle(&mut self) -> Result<Option<String>, CheckpointError> {
+    /// Waits until all is written or has failed; false where it takes too long, and is still under way.
+    pub fn settle(&mut self) -> bool {
         match self.writer.wait(WITHIN) {
-            Ok(written) => {
-                self.worked |= written.is_some();
-                Ok(None)
+            Ok(None) => true,
+            Ok(Some(_)) => {
+                (self.worked, self.failed) = (true, None);
+                true
             }
-            Err(error) if self.worked => Ok(Some(format!(
-                "a checkpoint could not be written, and the run goes on: {error}"
-            ))),
-            Err(error) => Err(error),
+            Err(error @ CheckpointError::Late { .. }) => {
+                self.fail(error);
+                false
+            }
+            Err(error) => {
+                // What was written stands where older ones could not be removed. Otherwise the same step may be tried again.
+                match error {
+                    CheckpointError::Prune { .. } => self.worked = true,
+                    _ => drop(self.written.pop()),
+                }
+                self.fail(error);
+                true
+            }
         }
+    }
+
+    fn fail(&mut self, error: CheckpointError) {
+        (self.failed, self.untold) = (Some(error), true);
+    }
+
+    /// Why the last one could not be written, once, for people: the run goes on.
+    pub fn trouble(&mut self) -> Option<String> {
+        if !std::mem::take(&mut self.untold) {
+            return None;
+        }
+        self.failed.as_ref().map(|error| match error {
+            CheckpointError::Prune { .. } => error.to_string(),
+            _ => format!("a checkpoint could not be written, and the run goes on: {error}"),
+        })
+    }
+
+    /// Why there is no checkpoint at all, where there is none.
+    pub fn unsaved(self) -> Option<String> {
+        let failed = self.failed.filter(|_| !self.worked);
+        failed.map(|error| error.to_string())
     }
 }
 

@@ -290,13 +290,14 @@ impl<T: Real> Held<T> {
 }
 
 /// What all workers that are left have, put together: the newest step that any of them has done. Says which part is lost where owner
-/// and neighbour are.
+/// and neighbour are. Copies from before that step are not needed as long as others have the same parts.
 pub(super) fn heal<T: Real + Element>(rule: Rule<'_>, mut held: Vec<Held<T>>) -> Result<Healed<T>, String> {
     let Some(steps) = held.iter().map(|held| held.steps).max() else {
         return Err("no worker is left that has the run".into());
     };
+    let mut behind = None;
     for each in held.iter_mut().filter(|held| held.steps + 1 == steps) {
-        each.catch_up(rule)?;
+        behind = each.catch_up(rule).err().or(behind);
     }
     held.retain(|held| held.steps == steps);
     let first = &held[0];
@@ -311,10 +312,12 @@ pub(super) fn heal<T: Real + Element>(rule: Rule<'_>, mut held: Vec<Held<T>>) ->
     for owner in 0..share.owners {
         let parts = held.iter().flat_map(|held| &held.parts);
         let Some(part) = parts.clone().find(|part| part.owner == owner) else {
-            return Err(format!(
-                "part {owner} of {} of what the optimizer remembers is lost with its owner and his neighbour",
-                share.owners
-            ));
+            return Err(behind.unwrap_or_else(|| {
+                format!(
+                    "part {owner} of {} of what the optimizer remembers is lost with its owner and his neighbour",
+                    share.owners
+                )
+            }));
         };
         let range = share.range(owner);
         healed.parameters[range.clone()].copy_from_slice(&part.parameters);
@@ -485,6 +488,14 @@ mod tests {
             healed(vec![held(0, 5, true), held(1, 5, false), held(2, 5, true)]),
             5,
         );
+    }
+
+    #[test]
+    fn copies_from_before_the_step_do_no_harm() {
+        // Handed over before the step, by workers who are lost, and by one who has the sum.
+        let copies = [held(0, 5, false), held(1, 5, false)];
+        let left = [held(3, 6, false), held(1, 5, true), held(2, 5, true)];
+        check(healed([copies.to_vec(), left.to_vec()].concat()), 6);
     }
 
     #[test]

@@ -98,10 +98,9 @@ impl<T: Real + Element> Watcher for Watch<'_, T> {
         let Some(store) = &mut self.store else {
             return Ok(());
         };
-        let trouble = store.settle()?;
         let told = (self.records.as_slice(), self.samples, why);
         let path = store.save(state, self.job, at, told)?;
-        if let Some(text) = trouble {
+        if let Some(text) = store.trouble() {
             self.tell(&Event::Note { text });
         }
         if let Some(path) = path {

@@ -9,7 +9,7 @@ mod status;
 mod table;
 mod terminal;
 
-use std::io;
+use std::io::{self, Write};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::{Shell, generate};
@@ -74,6 +74,11 @@ pub fn main(arguments: Vec<String>, python: Option<String>) -> i32 {
 
 /// Says what went wrong; the exit code of a command that could not do its work.
 fn fail(why: &str) -> i32 {
-    eprintln!("grampus: {why}");
+    say(why);
     1
+}
+
+/// The exit code tells as much where standard error takes nothing.
+fn say(why: &str) {
+    let _ = writeln!(io::stderr(), "grampus: {why}");
 }

@@ -11,7 +11,7 @@ use grampus_cluster::node::{self, Endpoint, Job, NodePlan, Restarts};
 use grampus_cluster::supervisor::Program;
 use grampus_cluster::{host, keyfile};
 
-use super::fail;
+use super::{fail, say};
 
 /// Exit codes: that of the first rank that failed (128 + signal where a signal ended it), 130 after
 /// Ctrl-C, 1 where the job could not run, 2 for wrong arguments.
@@ -132,14 +132,14 @@ pub(super) fn main(arguments: RunArguments, python: Option<String>) -> i32 {
         Ok(plan) => match node::run(plan) {
             Ok(end) => {
                 if let Some(why) = &end.why {
-                    eprintln!("grampus: {why}");
+                    say(why);
                 }
                 end.code
             }
             Err(error) => fail(&error.to_string()),
         },
         Err(why) => {
-            eprintln!("grampus: {why}");
+            say(&why);
             2
         }
     }

@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     Fit(Box<FitJob>),
+    /// Brings home what is left of a run that has failed.
+    HandOver(Box<FitJob>),
     Evaluate(Box<PassJob>),
     Predict(Box<PassJob>),
 }
@@ -84,6 +86,25 @@ pub(super) fn opened(payload: &Payload) -> Result<(Task, Option<State>), RunErro
 }
 
 impl Answer {
+    pub(super) fn trained(fitted: Option<Fitted>) -> Self {
+        Self::Fit(fitted.map(|fitted| {
+            let Fitted {
+                state,
+                at,
+                records,
+                reason,
+                unsaved,
+            } = fitted;
+            let told = Told {
+                at,
+                records,
+                reason,
+                unsaved,
+            };
+            Box::new(Trained { told, state })
+        }))
+    }
+
     /// Ready to travel; what all have, the first sends.
     pub(super) fn sent(self, leads: bool) -> Result<Payload, RunError> {
         match self {
@@ -196,7 +217,7 @@ pub(super) struct Performed<'a> {
 impl Performed<'_> {
     pub fn perform(self, task: Task, state: Option<State>) -> Result<Answer, RunError> {
         let layout = match &task {
-            Task::Fit(job) => job.layout.clone(),
+            Task::Fit(job) | Task::HandOver(job) => job.layout.clone(),
             Task::Evaluate(job) | Task::Predict(job) => job.layout.clone(),
         };
         let seat = Seat::new(self.group, layout, self.gives_up);
@@ -208,22 +229,11 @@ impl Performed<'_> {
                     here: self.here,
                 };
                 let fitted = native::fit::<f32>(*job, state, &seat, hooks, self.kept)?;
-                Answer::Fit(Some(Box::new(trained(fitted))))
+                Answer::trained(Some(fitted))
             }
+            Task::HandOver(job) => Answer::trained(native::hand_over::<f32>(*job, &seat, self.kept)?),
             Task::Evaluate(job) => Answer::Evaluate(native::evaluate::<f32>(*job, state.as_ref(), &seat)?),
             Task::Predict(job) => Answer::Predict(native::predict(*job, state.as_ref(), &seat)?),
         })
-    }
-}
-
-fn trained(fitted: Fitted) -> Trained {
-    Trained {
-        told: Told {
-            at: fitted.at,
-            records: fitted.records,
-            reason: fitted.reason,
-            unsaved: fitted.unsaved,
-        },
-        state: fitted.state,
     }
 }

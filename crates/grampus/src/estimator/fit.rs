@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU64;
 
-use grampus_core::TaskFailure;
+use grampus_core::{Failure, TaskFailure};
 use grampus_train::fit::{Position, Record};
-use grampus_train::native::{Event, FitJob, Resumed, Saving, resumed};
+use grampus_train::native::{Event, FitJob, NOT_FINITE, Resumed, RunError, Saving, resumed};
 use grampus_train::trigger::Trigger;
 
 use super::history::History;
@@ -189,10 +189,12 @@ impl Estimator {
             match cluster.call(&task, self.state.as_ref(), &mut hear) {
                 Ok(answers) => break self.took(answers)?,
                 Err(Error::Worker(failure)) if is_loss(&failure) => {
-                    goes_on(failure, job.losses, fit.max_failures, &show)?;
+                    if let Err(error) = goes_on(failure, job.losses, fit.max_failures, &show) {
+                        return Err(self.rescue(cluster, job, error));
+                    }
                     job.losses += 1;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.rescue(cluster, job, error)),
             }
         };
         self.at = told.at;
@@ -205,6 +207,33 @@ impl Estimator {
             reason: told.reason,
             losses: job.losses,
         })
+    }
+
+    /// Keeps what the workers that are left have of a run, where it is more than the run began with; the error then says so.
+    fn rescue(&mut self, cluster: &Cluster, job: FitJob, error: Error) -> Error {
+        // The step that made a loss no number has spoilt the weights, and workers that are gone have nothing.
+        if is_not_finite(&error) || matches!(error, Error::Cluster(_)) {
+            return error;
+        }
+        let task = Task::HandOver(Box::new(job.clone()));
+        // What has ended the run is what the user is to see, whatever else is broken.
+        let Ok(answers) = cluster.call(&task, None, &mut |_| Wish::GoOn) else {
+            return error;
+        };
+        let found = answers.into_iter().find_map(|answer| match answer {
+            Answer::Fit(trained) => trained,
+            _ => None,
+        });
+        let Some(found) = found.filter(|found| found.told.at.step > job.at.step) else {
+            return error;
+        };
+        let at = found.told.at;
+        (self.state, self.at, self.layout) = (Some(found.state), at, Some(job.layout));
+        Error::Partial {
+            source: Box::new(error),
+            epoch: at.epoch + u64::from(at.step_in_epoch > 0),
+            step: at.step,
+        }
     }
 
     /// The checkpoint to go on from; a new run must find none.
@@ -339,6 +368,19 @@ fn check_rows(found: &Resumed, job: &FitJob, data: &Shards) -> Result<()> {
         told(found.rows),
         told(now)
     )))
+}
+
+fn is_not_finite(error: &Error) -> bool {
+    match error {
+        Error::Run(error) => matches!(error, RunError::NotFinite(_)),
+        Error::Worker(failure) => match &**failure {
+            TaskFailure::Rank { first, .. } => {
+                matches!(&first.failure, Failure::Raised { kind, .. } if kind == NOT_FINITE)
+            }
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// Says that a lost worker is made good, or raises what was lost.
