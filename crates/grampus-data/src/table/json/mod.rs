@@ -13,7 +13,7 @@ use arrow::json::reader::infer_json_schema;
 use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{REQUESTS, Table};
+use super::{REQUESTS, Table, partition};
 use crate::source::File;
 use crate::{DataError, Place, parallel};
 
@@ -68,9 +68,13 @@ pub fn read(files: &[File]) -> Result<Table, DataError> {
     if let Some(column) = wide::too_wide(&fields) {
         return Err(too_wide(files, &parts, &column));
     }
-    let schema = Arc::new(Schema::new(in_order(fields, texts.first())));
+    let own = Arc::new(Schema::new(in_order(fields, texts.first())));
+    let partitions = partition::find(files.iter(), |name| own.field_with_name(name).is_ok());
+    let schema = Arc::new(partition::schema(&own, &partitions));
     let batches = parallel::map(parallel::cores(), &parts, |part| {
-        decode(&schema, part).map_err(|error| wrong(files, part, &error))
+        let batches = decode(&own, part).map_err(|error| wrong(files, part, &error))?;
+        let append = |batch| partition::append(&schema, batch, &partitions, part.file);
+        batches.iter().map(append).collect::<Result<Vec<_>, _>>()
     })?;
     Table::new(schema, batches.into_iter().flatten().collect())
 }
