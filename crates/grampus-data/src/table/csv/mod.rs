@@ -24,7 +24,7 @@ use super::partition::{self, Partition};
 use super::{Table, difference, make_batch, whole};
 use crate::source::File;
 use crate::{DataError, Place, parallel};
-use column::{Kind, Seen};
+use column::{Kind, Seen, is_whole};
 use cursor::Unclosed;
 use layout::Layout;
 use missing::Missing;
@@ -263,6 +263,12 @@ fn read_parts(
         })
         .collect();
     let known = kinds(&seen);
+    for place in (0..picked.len()).filter(|place| declared[*place].is_none() && seen[*place].is_long()) {
+        let has_it = |(_, parsed): &(&Part, &Parsed)| parsed.seen[place].is_long();
+        if let (Some(kind), Some((part, _))) = (known[place], parts.iter().zip(&parsed).find(has_it)) {
+            return Err(misfit(plan, part, place, kind, declared));
+        }
+    }
     let places = (0..picked.len()).filter(|place| picked[*place]);
     let fields: Vec<Field> = places
         .filter_map(|place| Some((place, known[place]?)))
@@ -387,7 +393,11 @@ fn misfit(
         .as_ref()
         .and_then(|text| text.as_any().downcast_ref::<arrow::array::StringArray>());
     let found = text.and_then(|text| {
-        let fits = |row: usize| text.is_null(row) || kind.holds(text.value(row).as_bytes());
+        let fits = |row: usize| {
+            let field = text.value(row).as_bytes();
+            // Of a column whose type is not asked for, integers alone can be at fault.
+            text.is_null(row) || kind.holds(field) || (declared[place].is_none() && !is_whole(field))
+        };
         let row = (0..text.len()).find(|row| !fits(*row))?;
         Some((row, text.value(row)))
     });
