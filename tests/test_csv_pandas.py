@@ -57,6 +57,25 @@ def test_integers_of_more_than_64_bits_are_an_error_that_names_the_line(file, va
     assert read(file, dtype={"a": "float64"})["a"].to_pylist() == [float(value) for value in values]
 
 
+@pytest.mark.parametrize("many", [1, 100])
+@pytest.mark.parametrize(
+    "long", ["99999999999999999999", "-9223372036854775809", " 00099999999999999999999 "]
+)
+def test_integers_of_more_than_64_bits_beside_floats(file, long, many):
+    """pandas makes texts or floats of them, as their order has it."""
+    for values in ([long, *["1.5"] * many], [*["1.5"] * many, long], ["2", *["1.5"] * many, long, "1"]):
+        file.write_text("a,b\n" + "".join(f"{value},x\n" for value in values))
+        for options in ({}, {"na_values": ["-1"]}):
+            line = values.index(long) + 2
+            with pytest.raises(gp.DataError, match=rf'a\.csv, line {line}, column "a": {long} does not fit'):
+                read(file, **options)
+        assert read(file, dtype={"a": "float64"})["a"].to_pylist() == [float(value) for value in values]
+    same(file, f"a\n{long}\n1.5\nx\n")
+    file.write_text("a\n99999999999999999999\n1.5\n")
+    assert pd.read_csv(file)["a"].tolist() == read(file, dtype="str")["a"].to_pylist()
+    same(file, "a\n0.5\n99999999999999999999.0\n1e25\n00000000000000000000000001\n18446744073709551615\n")
+
+
 @pytest.mark.parametrize("header", ["a,a,a.1", "a.1,a,a", "a,a,a", "a,,", ",,Unnamed: 1", "a,a,a.1,a,a.2"])
 def test_names_that_come_twice(file, header):
     same(file, header + "\n" + ",".join("123456"[: header.count(",") + 1]) + "\n")

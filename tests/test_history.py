@@ -104,9 +104,15 @@ def test_the_plot_has_loss_and_metrics_of_training_and_validation(history, tmp_p
 
 
 def test_every_curve_has_a_colour_of_its_own(history):
+    from matplotlib.colors import to_rgba
+
     records = [{"epoch": 1, "loss": 1.0, "val_loss": 2.0, "f1": 0.5, "val_f1": 0.4, "r2": 0.1, "val_r2": 0.2}]
-    for axes in [*history.plot().axes, *History(records).plot().axes]:
-        colours = [line.get_color() for line in axes.lines]
+    many = [
+        {"epoch": 1, "loss": 1.0} | {f"{way}m{number}": 0.1 for number in range(40) for way in ("", "val_")}
+    ]
+    for axes in [*history.plot().axes, *History(records).plot().axes, *History(many).plot().axes[1:]]:
+        # "C10" is another name for "C0".
+        colours = [to_rgba(line.get_color()) for line in axes.lines]
         assert len(colours) >= 2
         assert len(set(colours)) == len(colours)
 

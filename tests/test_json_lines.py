@@ -59,6 +59,22 @@ def test_integers_of_more_than_64_bits_are_an_error_that_names_the_line(file, va
     assert read(file)["a"].to_pylist() == [*map(float, values), 0.5]
 
 
+def test_names_that_read_like_those_of_nested_columns(file):
+    rows = [
+        {"a.b": 2**64 - 1, "a": {"b": 0.5}, "l[]": 2**63, "l": [0.5], "": {"c": 2**63}, "c": 0.5},
+        {"a.b": 1, "a": {"b": 1.5}, "l[]": 1, "l": [1.5], "": {"c": 1}, "c": 1.5},
+    ]
+    found = read(lines(file, rows))
+    assert found.to_pylist() == rows
+    assert (found.schema.field("a.b").type, found.schema.field("l[]").type) == (pa.uint64(), pa.uint64())
+    lines(file, [{"a": {"b": 0.5}, "a.b": 1}, {"a.b": 2**64}])
+    with pytest.raises(gp.DataError, match=rf'line 2, column "a\.b": {2**64} and the other integers'):
+        read(file)
+    lines(file, [{"a": [{"b": 2**64}]}])
+    with pytest.raises(gp.DataError, match=rf'line 1, column "a\[\]\.b": {2**64} and the other integers'):
+        read(file)
+
+
 def test_a_mark_at_the_beginning_is_not_part_of_the_text(file):
     file.write_bytes(b'\xef\xbb\xbf{"a": 1}\n{"a": }\n')
     with pytest.raises(gp.DataError, match=r"a\.jsonl, line 2 is damaged"):

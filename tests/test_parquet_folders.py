@@ -1,5 +1,8 @@
-"""Folders of Parquet files that differ: partitions, widths, orders, checksums."""
+"""Folders of files that differ: partitions, and of Parquet files widths, orders, checksums."""
 
+import json
+
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -18,22 +21,28 @@ def read(*paths, columns=None):
     return pa.table(_native.read_parquet([str(path) for path in paths], columns))
 
 
+def read_csv(*paths, **options):
+    return pa.table(_native.read_csv([str(path) for path in paths], json.dumps(options)))
+
+
+def read_json(*paths):
+    return pa.table(_native.read_json([str(path) for path in paths]))
+
+
 ROWS = pa.table({"x": [1.0, 2.0]})
+FOLDERS = [
+    ["year=2024/city=Rome", "year=2025/city=Oslo"],
+    ["year=2024/city=New%20York", "year=2025/city=__HIVE_DEFAULT_PARTITION__"],
+    ["k=007", "k=-1"],
+    ["k=+5", "k=6"],
+    ["k=0.5", "k=1"],
+    ["k=a=b", "k="],
+    ["k=1", "."],
+    ["plain/k=1", "plain/k=2"],
+]
 
 
-@pytest.mark.parametrize(
-    "folders",
-    [
-        ["year=2024/city=Rome", "year=2025/city=Oslo"],
-        ["year=2024/city=New%20York", "year=2025/city=__HIVE_DEFAULT_PARTITION__"],
-        ["k=007", "k=-1"],
-        ["k=0.5", "k=1"],
-        ["k=a=b", "k="],
-        ["k=1", "."],
-        ["plain/k=1", "plain/k=2"],
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("folders", FOLDERS, ids=str)
 def test_partitions_are_those_of_pyarrow(tmp_path, folders):
     # Above the folder that is read, a name says nothing.
     root = tmp_path / "run=5" / "in"
@@ -48,6 +57,56 @@ def test_partitions_are_those_of_pyarrow(tmp_path, folders):
         assert found.sort_by(order).equals(wanted.sort_by(order))
     assert read(root, columns=names[::-1]).sort_by(order).equals(wanted.select(names[::-1]).sort_by(order))
     assert read(root, columns=names[1:]).num_rows == 4
+
+
+@pytest.mark.parametrize("folders", FOLDERS, ids=str)
+def test_partitions_of_texts_are_those_of_pyarrow(tmp_path, folders):
+    root = tmp_path / "run=5" / "in"
+    for folder in folders:
+        write(root / folder / "part.parquet", ROWS)
+    wanted = ds.dataset(root, partitioning="hive").to_table()
+    order = [(name, "ascending") for name in wanted.column_names]
+    for file in root.rglob("*.parquet"):
+        file.with_suffix(".csv").write_text("x\n1.0\n2.0\n")
+        file.with_suffix(".jsonl").write_text('{"x": 1.0}\n{"x": 2.0}\n')
+    for end, reader in (("csv", read_csv), ("jsonl", read_json)):
+        for path in (root, f"{root}/**/*.{end}"):
+            found = reader(path)
+            assert found.schema.equals(wanted.schema), (found.schema, wanted.schema)
+            assert found.sort_by(order).equals(wanted.sort_by(order))
+
+
+def test_options_of_csv_hold_for_partitions(tmp_path):
+    for number, name in enumerate(["007", "8"]):
+        folder = tmp_path / f"k={name}" / "x=3"
+        folder.mkdir(parents=True)
+        (folder / "p.csv").write_text(f"x,y\n{number}.5,a\n{number},b\n")
+    rows = {"x": [0.5, 0.0, 1.5, 1.0], "y": ["a", "b", "a", "b"], "k": [7, 7, 8, 8]}
+    assert read_csv(tmp_path).to_pydict() == rows
+    assert read_csv(tmp_path, usecols=["k", "x"]).to_pydict() == {"x": rows["x"], "k": rows["k"]}
+    assert read_csv(tmp_path, usecols=["y"]).to_pydict() == {"y": rows["y"]}
+    assert read_csv(tmp_path, usecols=[2]).to_pydict() == {"k": rows["k"]}
+    assert read_csv(tmp_path, nrows=3)["k"].to_pylist() == [7, 7, 8]
+    assert read_csv(tmp_path, dtype={"k": "str"})["k"].to_pylist() == ["007", "007", "8", "8"]
+    assert read_csv(tmp_path, dtype={"k": "float32"})["k"].type == pa.float32()
+    assert read_csv(tmp_path, dtype="str").schema.types == [pa.string()] * 3
+    with pytest.raises(gp.DataError, match=r'k=.*p\.csv, column "k": "007" is no Boolean: give the column'):
+        read_csv(tmp_path, dtype={"k": "bool"})
+    with pytest.raises(gp.DataError, match="z"):
+        read_csv(tmp_path, usecols=["z"])
+    found = gp.read_csv(tmp_path, usecols=lambda name: name != "y", index_col="k").to_pandas()
+    pd.testing.assert_frame_equal(found, pd.DataFrame(rows).astype({"k": "int32"}).set_index("k")[["x"]])
+    gp.stop()
+
+
+def test_json_lines_without_rows_have_the_partitions_of_the_others(tmp_path):
+    for name, text in {"a": "", "b": '{"x": 1}\n{}\n', "c": '{"k": "own"}\n'}.items():
+        folder = tmp_path / f"k={name}"
+        folder.mkdir()
+        (folder / "p.jsonl").write_text(text)
+    assert read_json(tmp_path / "k=a", tmp_path / "k=b").to_pydict() == {"x": [1, None]}
+    assert read_json(f"{tmp_path}/k=[ab]/*")["k"].to_pylist() == ["b", "b"]
+    assert read_json(tmp_path)["k"].to_pylist() == [None, None, "own"]
 
 
 def test_partitions_as_spark_has_them(tmp_path):

@@ -82,6 +82,16 @@ def labelled(pictures, text, **options):
     return gp.read_images(pictures, label_file=file, **options).collect()
 
 
+def test_folders_of_a_label_file_are_no_columns_of_it(pictures, tmp_path):
+    folder = tmp_path / "year=2024" / "set=a"
+    folder.mkdir(parents=True)
+    (folder / "l.csv").write_text("id,label\n" + "".join(f"00{row}.png,{row}\n" for row in range(COUNT)))
+    shards = gp.read_images(pictures, label_file=folder / "l.csv")
+    assert [int(label) for _, label in pairs(shards)] == list(range(COUNT))
+    with_year = gp.read_images(pictures, label_file=folder / "l.csv", image_col="id", label_col="year")
+    assert [int(label) for _, label in pairs(with_year)] == [2024] * COUNT
+
+
 def test_wrong_label_files(pictures):
     rows = [f"00{number},1\n" for number in range(COUNT)]
     with pytest.raises(

@@ -188,6 +188,23 @@ def test_groups_joined_to_all_rows():
     assert found["price"].tolist() == [1, 2, 3, 4]
 
 
+def test_groups_joined_twice_replace_their_figures():
+    frame = pd.DataFrame({"k": ["a", "b", "a"], "s": [1, 2, 3]})
+    shards = gp.Shards.from_pandas(frame, 2).group_by("k", {"s": "sum"}, join=True)
+    changed = shards.transform_shard(lambda part: part.assign(s=part["s"] * 10))
+    found = changed.group_by("k", {"s": ["max", "sum"]}, join=True).to_pandas()
+    wanted = frame.assign(s=frame["s"] * 10, **{"sum(s)": [40, 20, 40], "max(s)": [30, 20, 30]})
+    pd.testing.assert_frame_equal(found, wanted)
+    counted = gp.Shards.from_pandas(frame, 2).group_by("k", join=True).group_by("s", join=True)
+    assert counted.to_pandas()["count"].tolist() == [1, 1, 1]
+    for join in (False, True):
+        with pytest.raises(gp.DataError, match='"count" is a key and the name of a figure: rename the key'):
+            gp.Shards.from_pandas(frame.rename(columns={"k": "count"}), 1).group_by(
+                "count", join=join
+            ).to_pandas()
+    gp.stop()
+
+
 def test_all_rows_are_one_group_without_columns():
     frame = pd.DataFrame({"price": [1, 2, 3, 4]})
     shards = gp.Shards.from_pandas(frame, 2)

@@ -101,6 +101,15 @@ def test_far_more_workers_than_cores_are_warned_of(monkeypatch):
     assert gp.run(gp.rank) == list(range(10))
 
 
+def test_far_more_workers_than_cores_are_warned_of_when_a_cluster_grows(monkeypatch):
+    with gp.Cluster.local(1) as cluster:
+        monkeypatch.setattr(gp._native, "host_cores", lambda: 1)
+        with pytest.warns(RuntimeWarning, match="10 workers on 1 core: .* workers=1 makes full use") as told:
+            cluster.resize(10)
+        assert {warning.filename for warning in told} == {__file__}
+        cluster.resize(2)
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("deadline", [0.05, 60.0])
 def test_many_workers_start_or_fail_within_the_deadline(deadline):

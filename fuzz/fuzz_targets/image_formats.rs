@@ -39,11 +39,17 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// An orientation, which may be one that does not exist.
+/// An orientation, which may be one that does not exist, as a number of any type.
 fn exif(orientation: u8) -> Vec<u8> {
-    let mut exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
-    exif.extend([orientation % 10, 0, 0, 0]);
+    let mut exif = b"II*\0\x08\0\0\0\x01\0\x12\x01".to_vec();
+    exif.extend([3 + orientation / 10, 0, 1, 0, 0, 0, orientation % 10, 0, 0, 0]);
     exif
+}
+
+/// The same in XMP, with any bytes behind it.
+fn xmp(orientation: u8, rest: &[u8]) -> Vec<u8> {
+    let number = format!("tiff:Orientation=\"{}\" tiff:Orientation>", orientation % 10);
+    [number.as_bytes(), &rest[..rest.len().min(32)]].concat()
 }
 
 /// A file that begins as `rest` does, with its EXIF and comments before.
@@ -53,8 +59,16 @@ fn jpeg(rest: &[u8], orientation: u8, times: usize) -> Vec<u8> {
         [&[0xff, kind], &length[..], body].concat()
     };
     let body = [b"Exif\0\0", &exif(orientation)[..]].concat();
+    let notes = [b"http://ns.adobe.com/xap/1.0/\0", &xmp(orientation, rest)[..]].concat();
     let comments = segment(0xfe, b"").repeat(times.min(1 << 12));
-    [&[0xff, 0xd8], &segment(0xe1, &body)[..], &comments, rest].concat()
+    [
+        &[0xff, 0xd8],
+        &segment(0xe1, &body)[..],
+        &segment(0xe1, &notes),
+        &comments,
+        rest,
+    ]
+    .concat()
 }
 
 /// A header, and the rest as samples, which are stored so that they decompress to themselves.
@@ -85,7 +99,18 @@ fn png(rest: &[u8], orientation: u8, times: usize) -> Vec<u8> {
         file.extend(crc32(&checked).to_be_bytes());
     };
     chunk(b"IHDR", &header.concat());
-    chunk(b"eXIf", &exif(orientation));
+    // One kind of note alone, since EXIF hides the others.
+    match orientation % 3 {
+        0 => chunk(b"eXIf", &exif(orientation)),
+        1 => chunk(
+            b"zTXt",
+            &[b"Raw profile type exif\0\0", &stored.concat()[..]].concat(),
+        ),
+        _ => chunk(
+            b"iTXt",
+            &[b"XML:com.adobe.xmp\0\0\0\0\0", &xmp(orientation, rest)[..]].concat(),
+        ),
+    }
     chunk(
         b"PLTE",
         samples.get(..samples.len().min(768) / 3 * 3).unwrap_or_default(),
@@ -116,7 +141,7 @@ fn webp(rest: &[u8], orientation: u8, times: usize) -> Vec<u8> {
     };
     let name = if kind % 2 == 0 { b"VP8 " } else { b"VP8L" };
     let picture = [&webp_chunk(b"ALPH", data)[..], &webp_chunk(name, data)].concat();
-    let flags = if kind & 4 == 0 { 0x18 } else { 0x1a };
+    let flags = if kind & 4 == 0 { 0x1c } else { 0x1e };
     let canvas = webp_chunk(b"VP8X", &[flags, 0, 0, 0, width, 0, 0, height, 0, 0]);
     let frame = [
         &[0, 0, 0, 0, 0, 0, width, 0, 0, height, 0, 0, 9, 0, 0, 0][..],
@@ -131,7 +156,9 @@ fn webp(rest: &[u8], orientation: u8, times: usize) -> Vec<u8> {
         ]
         .concat(),
     };
-    riff(&[canvas, pictures, webp_chunk(b"EXIF", &exif(orientation))].concat())
+    let exif = webp_chunk(b"EXIF", &exif(orientation));
+    let xmp = webp_chunk(b"XMP ", &xmp(orientation, data));
+    riff(&[canvas, pictures, exif, xmp].concat())
 }
 
 /// Frames within frames, each of which holds all that follows; lengths beyond the file are what a hostile one has.

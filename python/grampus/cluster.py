@@ -337,9 +337,8 @@ class Cluster:
     def resize(self, workers: int) -> None:
         """Have more workers, or fewer, from now on; from any thread, also while a function runs.
 
-        New workers take part in the next call. `Estimator.fit` goes on after its present step with those that
-        are there, and ends with the same weights. Workers that are too many, the last of all, end when their
-        call has ended.
+        New workers take part in the next call. `Estimator.fit` goes on with them after its present step, and
+        ends with the same weights. Workers that are too many, the last of all, end with their call.
 
         >>> with Cluster.local(1) as cluster:
         ...     cluster.resize(2)
@@ -348,6 +347,8 @@ class Cluster:
         """
         native = self._running()
         self.workers = whole(workers, "workers")
+        if self.shares_memory:
+            check_number(self.workers)
         native.resize(self.workers)
 
     def stop(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import colorsys
 import html
 import io
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
@@ -179,7 +179,7 @@ class History(Sequence[dict[str, Any]]):
         """Curves of the names and, dashed, of their validation, each in a colour of its own."""
         from matplotlib.ticker import MaxNLocator
 
-        colours = itertools.count()
+        curves = []
         for name in names:
             for key, style in ((name, "-"), (f"val_{name}", "--")):
                 points = [
@@ -190,8 +190,10 @@ class History(Sequence[dict[str, Any]]):
                 if points:
                     kind = "training" if style == "-" else "validation"
                     label = kind if len(names) == 1 else f"{name}, {kind}"
-                    epochs, values = zip(*points, strict=True)
-                    axes.plot(epochs, values, style, color=f"C{next(colours)}", marker=".", label=label)
+                    curves.append((points, style, label))
+        for (points, style, label), colour in zip(curves, _colours(len(curves)), strict=True):
+            epochs, values = zip(*points, strict=True)
+            axes.plot(epochs, values, style, color=colour, marker=".", label=label)
         axes.set_title(title)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -211,6 +213,18 @@ class History(Sequence[dict[str, Any]]):
 def _place(name: str) -> int:
     """Where a name stands in a table: the epoch, what was measured, and then what it took."""
     return 1 if name not in BOOKKEEPING else 0 if name == "epoch" else 2
+
+
+def _colours(number: int) -> list[Any]:
+    """So many different colours: those of matplotlib's style, or all hues where these are too few."""
+    from matplotlib import rcParams
+    from matplotlib.colors import to_rgb
+
+    styled = list(dict.fromkeys(map(to_rgb, rcParams["axes.prop_cycle"].by_key().get("color", ()))))
+    if number <= len(styled):
+        return styled[:number]
+    # Neighbours differ in brightness as well.
+    return [colorsys.hsv_to_rgb(place / number, 1.0, (0.9, 0.6)[place % 2]) for place in range(number)]
 
 
 def _png(figure: Figure) -> bytes:

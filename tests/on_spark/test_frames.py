@@ -258,12 +258,27 @@ def same_rows(on_spark, here):
         lambda shards, other: shards.group_by(["city"], {"c": ["avg", "first"]}, join=True).select(
             ["id", "avg(c)"]
         ),
+        lambda shards, other: shards.group_by("city", {"c": "sum"}, join=True).group_by(
+            "city", {"c": ["max", "sum"]}, join=True
+        ),
+        lambda shards, other: shards.group_by(agg="count", join=True).group_by([], "count", join=True),
         lambda shards, other: shards.group_by(agg="count"),
         lambda shards, other: shards.merge(other, how="outer"),
         lambda shards, other: shards.select(["id", "city"]).merge(other, how="left", on="id"),
         lambda shards, other: shards.drop_missing_columns().select(["id"]),
     ],
-    ids=["select", "deduplicate", "groups", "joined groups", "count", "outer", "left", "missing"],
+    ids=[
+        "select",
+        "deduplicate",
+        "groups",
+        "joined groups",
+        "joined twice",
+        "joined counts",
+        "count",
+        "outer",
+        "left",
+        "missing",
+    ],
 )
 def test_operations_give_what_they_give_here(spark, shards, operation):
     other = pa.table({"id": [3, 500, None], "city": ["Rome", "Rome", None], "more": [1, 2, 3]})

@@ -137,17 +137,21 @@ def grouped(frame: Any, columns: list[str], agg: groups.Aggregations, join: bool
 
     keys.check(columns, frame.columns)
     wanted = groups._wanted(agg, columns, frame.columns)
-    figures = []
+    made = {}
     for name, function in wanted:
         if name is None:
-            figures.append(functions.count(functions.lit(1)).alias("count"))
+            figure = functions.count(functions.lit(1))
         else:
-            column = functions.col(quoted(name))
-            figures.append(_aggregated(function, column).alias(f"{function}({name})"))
+            figure = _aggregated(function, functions.col(quoted(name)))
+        made[groups._figure(name, function)] = figure
+    figures = [figure.alias(name) for name, figure in made.items()]
     result = frame.groupBy(*(functions.col(quoted(name)) for name in columns)).agg(*figures)
     if not join:
         return result
-    return merged(frame, result, "left", columns) if columns else frame.crossJoin(result)
+    # A figure takes the place of the column of its name.
+    others = frame.select(*(functions.col(quoted(name)) for name in frame.columns if name not in made))
+    joined = merged(others, result, "left", columns) if columns else others.crossJoin(result)
+    return joined.select(*(functions.col(quoted(name)) for name in dict.fromkeys([*frame.columns, *made])))
 
 
 def _aggregated(function: str, column: Any) -> Any:

@@ -60,20 +60,34 @@ def group_by(values: Sequence[Any], columns: list[str], agg: Aggregations, join:
     made: dict[str, Any] = {} if join else {name: table[name].take(first) for name in columns}
     for name, function in wanted:
         if name is None:
-            made["count"] = pyarrow.array(numpy.bincount(codes, minlength=len(first)))
+            figure = pyarrow.array(numpy.bincount(codes, minlength=len(first)))
         else:
-            made[f"{function}({name})"] = _aggregated(table[name], name, function, codes, len(first))
+            figure = _aggregated(table[name], name, function, codes, len(first))
+        made[_figure(name, function)] = figure
     result = pyarrow.table(made)
     if join:
         figures = result.take(codes)
         for name in figures.column_names:
-            table = table.append_column(name, figures[name])
+            table = rows.with_column(table, name, figures[name])
         result = table
     return rows.recut([rows.from_arrow(result, kind)], kind, len(values))
 
 
 def _wanted(agg: Aggregations, columns: list[str], have: list[str]) -> list[tuple[str | None, str]]:
     """Columns and functions; no column stands for the rows themselves."""
+    pairs = _pairs(agg, columns, have)
+    both = {_figure(name, function) for name, function in pairs} & set(columns)
+    if both:
+        raise DataError(f'column "{min(both)}" is a key and the name of a figure: rename the key')
+    return pairs
+
+
+def _figure(name: str | None, function: str) -> str:
+    """What the column of a figure is called."""
+    return function if name is None else f"{function}({name})"
+
+
+def _pairs(agg: Aggregations, columns: list[str], have: list[str]) -> list[tuple[str | None, str]]:
     if agg == "count":
         return [(None, "count")]
     others = [name for name in have if name not in columns]

@@ -77,6 +77,10 @@ def _read(path: str, image_col: str | None, label_col: str | None) -> tuple[str,
 
 
 def _chosen(path: str, have: list[str], image_col: str | None, label_col: str | None) -> tuple[str, str]:
+    # Columns of its folders stand behind those of the file.
+    folders = {folder.partition("=")[0] for folder in posixpath.dirname(path).split("/") if "=" in folder}
+    if image_col is None and folders.issuperset(have[2:]):
+        have = have[:2]
     if image_col is not None and label_col is not None:
         keys.check([image_col, label_col], have)
         return image_col, label_col

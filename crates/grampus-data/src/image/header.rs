@@ -81,6 +81,8 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
         .is_some_and(|scan| memchr::memmem::rfind(scan.behind, &END_OF_IMAGE).is_some())
 }
 
+/// A segment of an application: EXIF, XMP.
+pub(super) const APP1: u8 = 0xe1;
 const START_OF_SCAN: u8 = 0xda;
 const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
 

@@ -21,7 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The orientation that EXIF names is applied, as Pillow's `ImageOps.exif_transpose` does; colour profiles are not. Gray
+//! The orientation that EXIF or XMP names is applied, as Pillow's `ImageOps.exif_transpose` does; colour profiles are not. Gray
 //! of 16 bits is cut off at 255, as Pillow's `convert` does.
 
 mod batch;
@@ -29,6 +29,7 @@ mod colour;
 mod decode;
 mod error;
 mod header;
+mod notes;
 mod orientation;
 mod output;
 mod pipeline;

@@ -1,28 +1,17 @@
-//! How a camera was held: the orientation that EXIF names.
+//! How a camera was held: the orientation that EXIF or XMP names.
 
 use image::metadata::Orientation;
 
 use super::Picture;
-use super::header::{self, Format};
+use super::header::Format;
+use super::notes::Notes;
 
-const APP1: u8 = 0xe1;
-const MARK: &[u8] = b"Exif\0\0";
-
-/// What must be done with the pixels of a file so that the picture stands upright; nothing where EXIF says nothing.
+/// What must be done with the pixels of a file so that the picture stands upright; nothing where its notes say nothing.
 pub(super) fn find(format: Format, bytes: &[u8]) -> Orientation {
-    let exif = match format {
-        Format::Jpeg => header::jpeg_segments(bytes)
-            .find(|segment| segment.kind == APP1 && segment.body.starts_with(MARK))
-            .map(|segment| segment.body),
-        Format::Png => header::png_chunks(bytes)
-            .find(|(kind, _)| kind == b"eXIf")
-            .map(|(_, body)| body),
-        Format::Webp => header::webp_chunks(bytes.get(12..).unwrap_or_default())
-            .find(|(kind, _)| kind == b"EXIF")
-            .map(|(_, body)| body),
-    };
-    exif.map(|exif| exif.strip_prefix(MARK).unwrap_or(exif))
-        .and_then(Orientation::from_exif_chunk)
+    let number = Notes::of(format, bytes).orientation();
+    number
+        .and_then(|number| u8::try_from(number).ok())
+        .and_then(Orientation::from_exif)
         .unwrap_or(Orientation::NoTransforms)
 }
 

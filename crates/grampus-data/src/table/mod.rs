@@ -5,6 +5,7 @@ pub mod files;
 pub mod ipc;
 pub mod json;
 pub mod parquet;
+mod partition;
 mod whole;
 
 use std::sync::Arc;

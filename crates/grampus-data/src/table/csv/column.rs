@@ -48,6 +48,9 @@ impl Kind {
     }
 }
 
+/// The digits of the smallest integer below int64.
+pub(super) const LONG_DIGITS: usize = 19;
+
 /// The sorts of values that were met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen(u8);
@@ -63,19 +66,23 @@ impl Seen {
     const TEXT: u8 = 32;
 
     pub fn of(field: &[u8]) -> Self {
-        let digits = field.trim_ascii();
-        let digits = digits
-            .strip_prefix(b"-")
-            .or(digits.strip_prefix(b"+"))
-            .unwrap_or(digits);
         Self(match field {
             _ if integer::<i64>(field).is_some() => Self::INT,
             _ if integer::<u64>(field).is_some() => Self::UINT,
-            _ if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Self::LONG,
+            _ if is_whole(field) => Self::LONG,
             _ if float(field).is_some() => Self::FLOAT,
             _ if boolean(field).is_some() => Self::BOOL,
             _ => Self::TEXT,
         })
+    }
+
+    /// What a float must say of a field: nothing, unless it is an integer that is too long.
+    #[inline]
+    pub fn among_floats(field: &[u8]) -> Self {
+        match field.len() >= LONG_DIGITS && is_whole(field) {
+            true => Self(Self::of(field.trim_ascii()).0 & Self::LONG),
+            false => Self::default(),
+        }
     }
 
     pub fn and(self, other: Self) -> Self {
@@ -84,15 +91,23 @@ impl Seen {
 
     /// The narrowest kind that holds all of them; where integers need more than 64 bits, one that the reader finds not to.
     pub fn kind(self) -> Kind {
+        let whole = match self.0 & Self::UINT {
+            0 => Kind::Int,
+            _ => Kind::UInt,
+        };
         match self.0 {
             0 => Kind::Nothing,
             Self::BOOL => Kind::Bool,
             seen if seen & (Self::BOOL | Self::TEXT) != 0 => Kind::Text,
-            seen if seen & Self::FLOAT != 0 => Kind::Float,
-            seen if seen & Self::UINT != 0 => Kind::UInt,
-            // As floats or texts, those that are too long would be something else, and nobody would know.
-            _ => Kind::Int,
+            seen if seen & Self::FLOAT != 0 && !self.is_long() => Kind::Float,
+            _ => whole,
         }
+    }
+
+    /// Whether integers are too long for any kind of numbers: as floats or texts they would be something else, and nobody
+    /// would know.
+    pub fn is_long(self) -> bool {
+        self.0 & (Self::LONG | Self::BOOL | Self::TEXT) == Self::LONG
     }
 }
 
@@ -185,7 +200,10 @@ impl Column {
             Values::UInt(values) => integer(field).map(|value| values.push(value)).is_some(),
             Values::Float(values) => match float(field) {
                 Some(value) if missing.holds_number(value) => return self.push_null(),
-                found => found.map(|value| values.push(value)).is_some(),
+                found => {
+                    self.seen = self.seen.and(Seen::among_floats(field));
+                    found.map(|value| values.push(value)).is_some()
+                }
             },
             Values::Nothing | Values::Lost => false,
         };
@@ -262,6 +280,16 @@ fn text(ends: Vec<i32>, bytes: Vec<u8>, nulls: Option<NullBuffer>) -> Result<Arc
     }))
 }
 
+/// Whether a field is an integer of any length.
+pub(super) fn is_whole(field: &[u8]) -> bool {
+    let field = field.trim_ascii();
+    let digits = field
+        .strip_prefix(b"-")
+        .or(field.strip_prefix(b"+"))
+        .unwrap_or(field);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
 fn integer<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
     std::str::from_utf8(field.trim_ascii()).ok()?.parse().ok()
 }
@@ -303,5 +331,8 @@ mod tests {
         assert_eq!(kind(&["18446744073709551615", "0"]), Kind::UInt);
         assert_eq!(kind(&["9223372036854775808", "x"]), Kind::Text);
         assert_eq!(kind(&["9223372036854775808", "1.5"]), Kind::Float);
+        assert_eq!(kind(&["18446744073709551616", "1.5"]), Kind::Int);
+        assert_eq!(kind(&["1.5", "-9223372036854775809"]), Kind::Int);
+        assert_eq!(kind(&["1.5", "18446744073709551616", "x"]), Kind::Text);
     }
 }

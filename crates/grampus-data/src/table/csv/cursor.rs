@@ -1,5 +1,6 @@
 //! A place in a text of rows and fields.
 
+use super::column::LONG_DIGITS;
 use super::options::Dialect;
 
 /// What ended a field.
@@ -206,8 +207,9 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn float(&mut self) -> Option<(f64, End)> {
         let (value, length) = fast_float2::parse_partial::<f64, _>(&self.bytes[self.at..]).ok()?;
-        // What is written as "nan" may stand for no value at all.
-        if value.is_nan() {
+        let text = &self.bytes[self.at..self.at + length];
+        // What is written as "nan" may stand for no value at all, and an integer may be too long.
+        if value.is_nan() || (length >= LONG_DIGITS && !text.contains(&b'.')) {
             return None;
         }
         let end = self.plain_end(self.at + length)?;

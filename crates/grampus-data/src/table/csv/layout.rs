@@ -63,33 +63,33 @@ impl Layout {
     fn new(names: Vec<String>, body: Range<usize>) -> Self {
         Self { names, body }
     }
+}
 
-    /// Which columns to read; all others are passed over.
-    pub fn picked(&self, options: &CsvOptions) -> Result<Vec<bool>, DataError> {
-        let mut picked = vec![options.usecols.is_none(); self.names.len()];
-        match &options.usecols {
-            None => {}
-            Some(Picked::Places(places)) => {
-                for place in places {
-                    let have = self.names.len();
-                    let column = picked.get_mut(*place).ok_or_else(|| {
-                        DataError::option(
-                            "usecols",
-                            format!("there is no column {place}: there are {have}, counted from 0"),
-                        )
-                    })?;
-                    *column = true;
-                }
-            }
-            Some(Picked::Names(names)) => {
-                for name in names {
-                    let place = self.names.iter().position(|known| known == name);
-                    picked[place.ok_or_else(|| DataError::no_column(name, &self.names))?] = true;
-                }
+/// Which columns to read; all others are passed over.
+pub(super) fn picked(have: &[String], options: &CsvOptions) -> Result<Vec<bool>, DataError> {
+    let mut picked = vec![options.usecols.is_none(); have.len()];
+    match &options.usecols {
+        None => {}
+        Some(Picked::Places(places)) => {
+            for place in places {
+                let column = picked.get_mut(*place).ok_or_else(|| {
+                    let why = format!(
+                        "there is no column {place}: there are {}, counted from 0",
+                        have.len()
+                    );
+                    DataError::option("usecols", why)
+                })?;
+                *column = true;
             }
         }
-        Ok(picked)
+        Some(Picked::Names(names)) => {
+            for name in names {
+                let place = have.iter().position(|known| known == name);
+                picked[place.ok_or_else(|| DataError::no_column(name, have))?] = true;
+            }
+        }
     }
+    Ok(picked)
 }
 
 /// The fields of a row.

@@ -14,16 +14,17 @@ mod tests;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, new_null_array};
+use arrow::array::{Array, ArrayRef, RecordBatch, new_null_array};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::csv::WriterBuilder;
 use arrow::datatypes::{DataType, Field, Schema};
 use bytes::Bytes;
 
+use super::partition::{self, Partition};
 use super::{Table, difference, make_batch, whole};
 use crate::source::File;
 use crate::{DataError, Place, parallel};
-use column::{Kind, Seen};
+use column::{Kind, Seen, is_whole};
 use cursor::Unclosed;
 use layout::Layout;
 use missing::Missing;
@@ -49,7 +50,8 @@ struct Input {
 
 /// Reads files with the same columns, one after the other, into one table; those whose names end in `.gz` or `.zst` are
 /// decompressed. The type of a column is the narrowest of bool, int64, uint64, float64 and utf8 that holds all its values;
-/// integers that need more than 64 bits are an error.
+/// integers that need more than 64 bits are an error. What stands in the names of folders (`year=2024`) is a column too, behind
+/// those of the files, unless they have one of that name.
 pub fn read(files: &[File], options: &CsvOptions) -> Result<Table, DataError> {
     let dialect = options.dialect()?;
     let read = |file: &File| {
@@ -63,7 +65,7 @@ pub fn read(files: &[File], options: &CsvOptions) -> Result<Table, DataError> {
     } else {
         parallel::cores()
     };
-    read_inputs(&parallel::map(threads, files, read)?, options, PART_BYTES)
+    read_inputs(&parallel::map(threads, files, read)?, files, options, PART_BYTES)
 }
 
 /// Reads a text that is in memory; `name` is what errors call it.
@@ -79,7 +81,7 @@ pub fn read_bytes(name: &str, bytes: Bytes, options: &CsvOptions) -> Result<Tabl
         name: name.to_owned(),
         bytes: line_ends::normalize(bytes, options.dialect()?),
     };
-    read_inputs(&[input], options, PART_BYTES)
+    read_inputs(&[input], &[], options, PART_BYTES)
 }
 
 /// Writes a table with the names of its columns; nulls are empty fields. The file appears when it is whole.
@@ -87,13 +89,19 @@ pub fn write(table: &Table, path: &Path) -> Result<(), DataError> {
     whole::write(path, |file| {
         let mut writer = WriterBuilder::new().with_header(true).build(file);
         // Names stand there even if there are no rows.
-        writer.write(&arrow::array::RecordBatch::new_empty(Arc::clone(table.schema())))?;
+        writer.write(&RecordBatch::new_empty(Arc::clone(table.schema())))?;
         table.batches().iter().try_for_each(|batch| writer.write(batch))?;
         Ok(())
     })
 }
 
-fn read_inputs(inputs: &[Input], options: &CsvOptions, part_bytes: usize) -> Result<Table, DataError> {
+/// Reads texts, and the columns in the folders of their files, where they have some.
+fn read_inputs(
+    inputs: &[Input],
+    files: &[File],
+    options: &CsvOptions,
+    part_bytes: usize,
+) -> Result<Table, DataError> {
     let dialect = options.dialect()?;
     let Some(first) = inputs.first() else {
         return Err(DataError::option("paths", "there is none: give at least one"));
@@ -111,13 +119,23 @@ fn read_inputs(inputs: &[Input], options: &CsvOptions, part_bytes: usize) -> Res
             });
         }
     }
-    let picked = layouts[0].picked(options)?;
+    let own = &layouts[0].names;
+    let partitions = partition::find(files.iter(), |name| own.iter().any(|known| known == name));
+    let folders = partitions.iter().map(|partition| partition.field.name());
+    let names: Vec<String> = own.iter().chain(folders).cloned().collect();
+    let mut picked = layout::picked(&names, options)?;
+    let mut declared = declared(&names, &picked, options)?;
+    let asked = picked
+        .split_off(own.len())
+        .into_iter()
+        .zip(declared.split_off(own.len()));
+    let partitions = partitions_as_asked(partitions, asked, inputs)?;
     let parts = cut_all(inputs, &layouts, options, part_bytes)?;
     let marks = [Some(dialect.sep), dialect.quote, dialect.escape, dialect.comment];
     let missing = Missing::new(&options.na_values, options.keep_default_na);
     let mut plan = Plan {
         inputs,
-        names: layouts[0].names.clone(),
+        names: own.clone(),
         dialect,
         // A mark that can stand in a number ends a field earlier than the number.
         quick: !missing.has_numbers()
@@ -128,9 +146,31 @@ fn read_inputs(inputs: &[Input], options: &CsvOptions, part_bytes: usize) -> Res
         missing,
         row_bytes: 0,
     };
-    let declared = declared(&plan.names, &picked, options)?;
     let sampled = sample(&mut plan, &parts)?;
-    read_parts(&plan, &parts, &picked, &declared, sampled)
+    let (own, batches) = read_parts(&plan, &parts, &picked, &declared, sampled)?;
+    let schema = Arc::new(partition::schema(&own, &partitions));
+    let batches = batches.iter().zip(&parts);
+    let batches = batches.map(|(batch, part)| partition::append(&schema, batch, &partitions, part.input));
+    Table::new(Arc::clone(&schema), batches.collect::<Result<_, _>>()?)
+}
+
+/// The columns of folders that are asked for, with the types that are.
+fn partitions_as_asked(
+    partitions: Vec<Partition>,
+    asked: impl Iterator<Item = (bool, Option<DataType>)>,
+    inputs: &[Input],
+) -> Result<Vec<Partition>, DataError> {
+    let pairs = partitions.into_iter().zip(asked);
+    let typed = pairs.filter_map(|(partition, (picked, declared))| {
+        let name = partition.field.name().clone();
+        picked.then(|| match declared {
+            None => Ok(partition),
+            Some(declared) => partition.with_type(declared.clone()).map_err(|(file, value)| {
+                wrong_value(Place::file(&inputs[file].name), &name, &value, &declared)
+            }),
+        })
+    });
+    typed.collect()
 }
 
 fn untyped(names: &[String]) -> Schema {
@@ -203,7 +243,7 @@ fn read_parts(
     picked: &[bool],
     declared: &[Option<DataType>],
     sampled: Vec<Seen>,
-) -> Result<Table, DataError> {
+) -> Result<(Schema, Vec<RecordBatch>), DataError> {
     let kind = |place: usize, seen: Seen| match &declared[place] {
         Some(declared) => base(declared),
         None => seen.kind(),
@@ -223,6 +263,12 @@ fn read_parts(
         })
         .collect();
     let known = kinds(&seen);
+    for place in (0..picked.len()).filter(|place| declared[*place].is_none() && seen[*place].is_long()) {
+        let has_it = |(_, parsed): &(&Part, &Parsed)| parsed.seen[place].is_long();
+        if let (Some(kind), Some((part, _))) = (known[place], parts.iter().zip(&parsed).find(has_it)) {
+            return Err(misfit(plan, part, place, kind, declared));
+        }
+    }
     let places = (0..picked.len()).filter(|place| picked[*place]);
     let fields: Vec<Field> = places
         .filter_map(|place| Some((place, known[place]?)))
@@ -237,7 +283,7 @@ fn read_parts(
         let columns = complete(plan, part, parsed, &known, declared)?;
         make_batch(&schema, columns, parsed.rows)
     })?;
-    Table::new(schema, batches)
+    Ok((schema.as_ref().clone(), batches))
 }
 
 /// Brings the columns of a part to the kinds that all parts together have.
@@ -347,7 +393,11 @@ fn misfit(
         .as_ref()
         .and_then(|text| text.as_any().downcast_ref::<arrow::array::StringArray>());
     let found = text.and_then(|text| {
-        let fits = |row: usize| text.is_null(row) || kind.holds(text.value(row).as_bytes());
+        let fits = |row: usize| {
+            let field = text.value(row).as_bytes();
+            // Of a column whose type is not asked for, integers alone can be at fault.
+            text.is_null(row) || kind.holds(field) || (declared[place].is_none() && !is_whole(field))
+        };
         let row = (0..text.len()).find(|row| !fits(*row))?;
         Some((row, text.value(row)))
     });

@@ -15,7 +15,7 @@ fn try_read(text: &[u8], options: &CsvOptions, part_bytes: usize) -> Result<Tabl
         name: "t.csv".to_owned(),
         bytes: Bytes::copy_from_slice(text),
     };
-    read_inputs(&[input], options, part_bytes).map_err(|error| error.to_string())
+    read_inputs(&[input], &[], options, part_bytes).map_err(|error| error.to_string())
 }
 
 /// Names and types, then rows of values; no value is "∅".
@@ -220,7 +220,7 @@ fn files_must_have_the_same_columns() {
         name: name.to_owned(),
         bytes: text.into(),
     };
-    let read = |inputs: &[Input]| read_inputs(inputs, &CsvOptions::default(), PART_BYTES);
+    let read = |inputs: &[Input]| read_inputs(inputs, &[], &CsvOptions::default(), PART_BYTES);
     let table = read(&[input("a", "x,y\n1,2\n"), input("b", "x,y\n1.5,\n")]).unwrap();
     assert_eq!(shown(&table).0, ["x:Float64", "y:Int64"]);
     assert_eq!(shown(&table).1, [["1.0", "2"], ["1.5", "∅"]]);

@@ -13,9 +13,10 @@ use arrow::json::reader::infer_json_schema;
 use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{REQUESTS, Table};
+use super::{REQUESTS, Table, partition};
 use crate::source::File;
 use crate::{DataError, Place, parallel};
+use wide::ColumnPath;
 
 /// How names of such files end, for [`find`](crate::source::find).
 pub const EXTENSIONS: &[&str] = &[
@@ -43,7 +44,7 @@ struct Part {
 }
 
 /// Reads files of lines, one after the other, into one table; those whose names end in `.gz` or `.zst` are decompressed. Its
-/// columns are all that any line has; a column of integers and other numbers is float64, one of numbers and text is utf8.
+/// columns are all that any line has, and those in the names of folders (`year=2024`); a column of integers and other numbers is float64, one of numbers and text is utf8.
 /// Integers above int64 make a column of uint64; those that need more than 64 bits are an error. Lists and objects stay
 /// what they are.
 pub fn read(files: &[File]) -> Result<Table, DataError> {
@@ -68,9 +69,13 @@ pub fn read(files: &[File]) -> Result<Table, DataError> {
     if let Some(column) = wide::too_wide(&fields) {
         return Err(too_wide(files, &parts, &column));
     }
-    let schema = Arc::new(Schema::new(in_order(fields, texts.first())));
+    let own = Arc::new(Schema::new(in_order(fields, texts.first())));
+    let partitions = partition::find(files.iter(), |name| own.field_with_name(name).is_ok());
+    let schema = Arc::new(partition::schema(&own, &partitions));
     let batches = parallel::map(parallel::cores(), &parts, |part| {
-        decode(&schema, part).map_err(|error| wrong(files, part, &error))
+        let batches = decode(&own, part).map_err(|error| wrong(files, part, &error))?;
+        let append = |batch| partition::append(&schema, batch, &partitions, part.file);
+        batches.iter().map(append).collect::<Result<Vec<_>, _>>()
     })?;
     Table::new(schema, batches.into_iter().flatten().collect())
 }
@@ -82,14 +87,15 @@ fn without_mark(text: Bytes) -> Bytes {
 }
 
 /// The error for a column whose integers no type of 64 bits holds, with the first line that says so.
-fn too_wide(files: &[File], parts: &[Part], column: &str) -> DataError {
+fn too_wide(files: &[File], parts: &[Part], column: &ColumnPath) -> DataError {
+    let name = column.to_string();
     for part in parts {
         let lines = part.bytes.split(|byte| *byte == b'\n').enumerate();
         for (number, line) in lines {
             if let Some(value) = wide::above_int64(line, column) {
                 let place = Place::file(files[part.file].name());
                 return DataError::WrongValue {
-                    place: place.line(part.lines + number as u64 + 1).column(column),
+                    place: place.line(part.lines + number as u64 + 1).column(&name),
                     why: format!(
                         "{value} and the other integers of the column do not fit into 64 bits: write them as \
                          texts, or as floats (1.5e30)"
@@ -98,7 +104,7 @@ fn too_wide(files: &[File], parts: &[Part], column: &str) -> DataError {
             }
         }
     }
-    DataError::option(column, "its integers do not fit into 64 bits")
+    DataError::option(&name, "its integers do not fit into 64 bits")
 }
 
 fn cut(file: usize, text: &Bytes, parts: &mut Vec<Part>) {

@@ -1,6 +1,7 @@
 //! Integers above int64, which the inference of Arrow takes for floats.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields};
@@ -10,6 +11,46 @@ use serde_json::value::RawValue;
 const TOO_WIDE: DataType = DataType::Decimal256(76, 0);
 /// The digits of the smallest integer above int64.
 const DIGITS: usize = 19;
+
+/// Begins a key in a [`ColumnPath`], and stands for the items of a list. UTF-8 has neither byte, so no key is taken for more
+/// than one.
+const KEY: u8 = 0xff;
+const ITEMS: u8 = 0xfe;
+
+/// Where a column stands: the keys that lead to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct ColumnPath(Vec<u8>);
+
+impl ColumnPath {
+    fn below(&self, key: &str) -> Self {
+        Self([&self.0, &[KEY][..], key.as_bytes()].concat())
+    }
+
+    fn items(&self) -> Self {
+        Self([&self.0[..], &[ITEMS]].concat())
+    }
+
+    /// The column whose lists, of any depth, these are the items of.
+    fn of_lists(&self) -> Self {
+        let is_items = |byte: &&u8| **byte == ITEMS;
+        let depth = self.0.iter().rev().take_while(is_items).count();
+        Self(self.0[..self.0.len() - depth].to_vec())
+    }
+}
+
+/// `a.b` in an object, `a[]` in a list.
+impl fmt::Display for ColumnPath {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, key) in self.0.split(|byte| *byte == KEY).skip(1).enumerate() {
+            to.write_str(if number > 0 { "." } else { "" })?;
+            for (number, text) in key.split(|byte| *byte == ITEMS).enumerate() {
+                to.write_str(if number > 0 { "[]" } else { "" })?;
+                to.write_str(&String::from_utf8_lossy(text))?;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The sorts of numbers in a column.
 #[derive(Clone, Copy, Default)]
@@ -28,13 +69,13 @@ pub(super) fn refine(fields: &Fields, text: &[u8]) -> Fields {
     let mut found = HashMap::new();
     for line in text.split(|byte| *byte == b'\n') {
         if let Ok(raw) = serde_json::from_slice::<&RawValue>(line) {
-            visit("", raw, &mut |column, number| {
-                let numbers: &mut Numbers = found.entry(column.to_owned()).or_default();
+            visit(&ColumnPath::default(), raw, &mut |column, number| {
+                let numbers: &mut Numbers = found.entry(column.clone()).or_default();
                 numbers.add(number);
             });
         }
     }
-    with_types("", fields, &found)
+    with_types(&ColumnPath::default(), fields, &found)
 }
 
 /// Whether so many digits stand in a row that they may be a number above int64.
@@ -78,20 +119,21 @@ impl Numbers {
     }
 }
 
-/// Calls `on_number` for each number of a value, with the name of its column: `a.b` in an object, `a[]` in a list.
-fn visit(column: &str, raw: &RawValue, on_number: &mut impl FnMut(&str, &str)) {
+/// Calls `on_number` for each number of a value, with its column.
+fn visit(column: &ColumnPath, raw: &RawValue, on_number: &mut impl FnMut(&ColumnPath, &str)) {
     let text = raw.get();
     match text.as_bytes().first() {
         Some(b'{') => {
             let inner: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
             for (key, raw) in inner {
-                visit(&below(column, &key), raw, on_number);
+                visit(&column.below(&key), raw, on_number);
             }
         }
         Some(b'[') => {
             let inner: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+            let items = column.items();
             for raw in inner {
-                visit(&format!("{column}[]"), raw, on_number);
+                visit(&items, raw, on_number);
             }
         }
         Some(b'-' | b'0'..=b'9') => on_number(column, text),
@@ -99,35 +141,27 @@ fn visit(column: &str, raw: &RawValue, on_number: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn below(column: &str, key: &str) -> String {
-    match column {
-        "" => key.to_owned(),
-        column => format!("{column}.{key}"),
-    }
-}
-
-fn with_types(column: &str, fields: &Fields, found: &HashMap<String, Numbers>) -> Fields {
+fn with_types(column: &ColumnPath, fields: &Fields, found: &HashMap<ColumnPath, Numbers>) -> Fields {
     let typed = |field: &Arc<Field>| {
-        let name = below(column, field.name());
-        let made = with_type(&name, field.data_type(), found);
+        let made = with_type(&column.below(field.name()), field.data_type(), found);
         Arc::new(field.as_ref().clone().with_data_type(made))
     };
     fields.iter().map(typed).collect()
 }
 
-fn with_type(column: &str, known: &DataType, found: &HashMap<String, Numbers>) -> DataType {
+fn with_type(column: &ColumnPath, known: &DataType, found: &HashMap<ColumnPath, Numbers>) -> DataType {
     match known {
         DataType::Float64 => {
             // Where a column holds lists and numbers, all are lists to Arrow.
-            let own = [column, column.trim_end_matches("[]")];
-            let numbers = own.iter().filter_map(|name| found.get(*name));
+            let own = [column, &column.of_lists()];
+            let numbers = own.iter().filter_map(|column| found.get(column));
             numbers
                 .map(|numbers| numbers.data_type())
                 .reduce(|one, two| join(&one, &two))
                 .unwrap_or(DataType::Float64)
         }
         DataType::List(inner) => {
-            let made = with_type(&format!("{column}[]"), inner.data_type(), found);
+            let made = with_type(&column.items(), inner.data_type(), found);
             DataType::List(Arc::new(inner.as_ref().clone().with_data_type(made)))
         }
         DataType::Struct(fields) => DataType::Struct(with_types(column, fields, found)),
@@ -150,31 +184,31 @@ pub(super) fn join(one: &DataType, two: &DataType) -> DataType {
     DataType::Int64
 }
 
-/// The name of a column that no type of 64 bits holds, if there is one.
-pub(super) fn too_wide(fields: &Fields) -> Option<String> {
-    fn within(column: &str, kind: &DataType) -> Option<String> {
+/// A column that no type of 64 bits holds, if there is one.
+pub(super) fn too_wide(fields: &Fields) -> Option<ColumnPath> {
+    fn within(column: ColumnPath, kind: &DataType) -> Option<ColumnPath> {
         match kind {
-            kind if *kind == TOO_WIDE => Some(column.to_owned()),
-            DataType::List(inner) => within(&format!("{column}[]"), inner.data_type()),
-            DataType::Struct(fields) => among(column, fields),
+            kind if *kind == TOO_WIDE => Some(column),
+            DataType::List(inner) => within(column.items(), inner.data_type()),
+            DataType::Struct(fields) => among(&column, fields),
             _ => None,
         }
     }
-    fn among(column: &str, fields: &Fields) -> Option<String> {
-        let mut names = fields.iter().map(|field| (below(column, field.name()), field));
-        names.find_map(|(name, field)| within(&name, field.data_type()))
+    fn among(column: &ColumnPath, fields: &Fields) -> Option<ColumnPath> {
+        let mut fields = fields.iter();
+        fields.find_map(|field| within(column.below(field.name()), field.data_type()))
     }
-    among("", fields)
+    among(&ColumnPath::default(), fields)
 }
 
 /// The first integer of a column above int64 in a line.
-pub(super) fn above_int64(line: &[u8], column: &str) -> Option<String> {
+pub(super) fn above_int64(line: &[u8], column: &ColumnPath) -> Option<String> {
     let raw: &RawValue = serde_json::from_slice(line).ok()?;
     let mut value = None;
-    visit("", raw, &mut |name, number| {
+    visit(&ColumnPath::default(), raw, &mut |found, number| {
         let mut numbers = Numbers::default();
         numbers.add(number);
-        if value.is_none() && name == column && (numbers.above_int64 || numbers.above_uint64) {
+        if value.is_none() && found == column && (numbers.above_int64 || numbers.above_uint64) {
             value = Some(number.to_owned());
         }
     });

@@ -10,8 +10,8 @@ use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 
+use super::super::partition::{self, Partition};
 use super::super::{REQUESTS, Table, indices, make_batch, nullable};
-use super::partition::{self, Partition};
 use super::pieces::Pieces;
 use super::{footer, unify};
 use crate::source::File;
@@ -82,16 +82,15 @@ impl Dataset {
                 }
             })?;
         }
-        let mut partitions = partition::find(files.iter().map(|opened| &opened.file));
-        partitions.retain(|partition| own.field_with_name(partition.field.name()).is_err());
+        let partitions = partition::find(files.iter().map(|opened| &opened.file), |name| {
+            own.field_with_name(name).is_ok()
+        });
         for opened in &mut files {
             opened.places = unify::places(&own, opened.metadata.schema());
         }
-        let fields = own.fields().iter().map(|field| field.as_ref().clone());
-        let fields = fields.chain(partitions.iter().map(|partition| partition.field.clone()));
         Ok(Self {
             groups: row_groups(&files),
-            schema: nullable(&Schema::new(fields.collect::<Vec<_>>())),
+            schema: nullable(&partition::schema(&own, &partitions)),
             partitions,
             files,
         })
@@ -190,7 +189,7 @@ impl Dataset {
                 let place = opened.places.get(*column);
                 match place.and_then(|place| read.binary_search(place).ok()) {
                     Some(place) => cast_to(batch.column(place), field.data_type()),
-                    None => Ok(self.partition(*column).rows(group.file, batch.num_rows())),
+                    None => self.partition(*column).rows(group.file, batch.num_rows()),
                 }
             });
             let chosen = chosen.collect::<Result<Vec<_>, _>>()?;

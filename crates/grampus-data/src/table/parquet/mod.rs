@@ -3,7 +3,6 @@
 mod dataset;
 mod footer;
 mod join;
-mod partition;
 mod pieces;
 mod unify;
 
