@@ -249,7 +249,7 @@ class Dataset:
         self._dataset = dataset
         self._training = training
         self._loader = loader
-        self._draws = None if loader is None else Draws(loader, seed)
+        self._draws = None if loader is None else Draws(loader, seed, training)
         self._known: tuple[int, Places] | None = None
 
     def places(self, epoch: int) -> Places:
@@ -263,22 +263,23 @@ class Dataset:
         if self._draws is None:
             return Places(len(self._dataset), self._training)
         if type(loader.batch_sampler) is not torch_data.BatchSampler:
-            batches = [list(batch) for batch in self._draws.of(epoch, loader.batch_sampler)]
+            batches = [list(batch) for batch in self._draws.batches(epoch)]
             return Places(sum(map(len, batches)), batches=[batch for batch in batches if batch])
         # A loader that was given a sampler of batches does not know the sampler within.
         sampler = loader.batch_sampler.sampler
         # Every row is evaluated and predicted.
         drop = self._training and bool(loader.batch_sampler.drop_last)
         kind = type(sampler)
+        # Samplers may cover other rows than those of the data set.
         if kind is torch_data.SequentialSampler:
-            return Places(len(self._dataset), False, drop_last=drop)
+            return Places(len(sampler), False, drop_last=drop)
         if kind is torch_data.DistributedSampler:
             # Sharing out is done here, for any number of workers.
-            return Places(len(self._dataset), self._training and bool(sampler.shuffle), drop_last=drop)
+            return Places(len(sampler.dataset), self._training and bool(sampler.shuffle), drop_last=drop)
         plain = kind is torch_data.RandomSampler and not sampler.replacement and sampler._num_samples is None
-        if plain and not (self._training and self._draws.has_generator):
-            return Places(len(self._dataset), self._training, drop_last=drop)
-        chosen = [int(row) for row in self._draws.of(epoch, sampler)]
+        if plain and not (self._training and sampler.generator is not None):
+            return Places(len(sampler), self._training, drop_last=drop)
+        chosen = [int(row) for row in self._draws.rows(epoch)]
         return Places(len(chosen), chosen=chosen, drop_last=drop)
 
     def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
