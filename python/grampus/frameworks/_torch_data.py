@@ -15,9 +15,11 @@ from grampus import _exception
 from grampus._traceback import trace_of
 from grampus._training import trees
 from grampus._training.creator import seed_all
-from grampus._training.feed import Ask, Places, listed, row_numbers
+from grampus._training.feed import Ask, Places, Renumbered, listed, row_numbers
+from grampus._training.lanes import reading_lane
 from grampus._training.saved import Packed
 from grampus._training.trees import leaves, mapped
+from grampus.errors import DataError
 from grampus.frameworks._torch_devices import resident
 from grampus.frameworks._torch_memory import packed, unpacked
 from grampus.frameworks._torch_samplers import Draws, draw_seed
@@ -100,6 +102,7 @@ class Arrays:
             if len(self._bad):
                 index = torch.arange(rows.start, rows.stop) if isinstance(rows, range) else _index(rows)
                 index = index[~torch.isin(index, self._bad)]
+                rows = index.tolist()
             elif isinstance(rows, range):
                 yield mapped(lambda leaf: leaf[rows.start : rows.stop], self.tree)  # noqa: B023
                 continue
@@ -108,7 +111,8 @@ class Arrays:
             if self._device is not None:
                 # So few bytes are sent along with the command, from any memory.
                 index = index.to(self._device, non_blocking=True)
-            yield mapped(lambda leaf: leaf.index_select(0, index), self.tree)  # noqa: B023
+            values = mapped(lambda leaf: leaf.index_select(0, index), self.tree)  # noqa: B023
+            yield Renumbered(values, rows) if len(self._bad) else values
 
 
 def _index(rows: Any) -> Any:
@@ -164,7 +168,8 @@ def collated(collate: Callable[[Any], Any], found: list[Any], rows: Sequence[int
     try:
         return collate(found)
     except Exception as error:
-        _exception.note(error, f"grampus: as the rows {listed(rows)} of the data set were put together")
+        which = f"{len(found)} rows" if rows is None else f"the rows {listed(rows)}"
+        _exception.note(error, f"grampus: as {which} of the data set were put together")
         raise
 
 
@@ -304,6 +309,12 @@ class Rows:
         self.listed = loader is not None and loader.num_workers > 0 and not self.batched
         # Every row is evaluated and predicted.
         self.drop_last = training and loader is not None and bool(loader.drop_last)
+        # Several processes read by turns.
+        self.numbered = loader is None or loader.num_workers < 2
+        # A process does not learn of an epoch that is said to the data set in this one.
+        self._keeps = loader is not None and loader.persistent_workers and not hasattr(dataset, "set_epoch")
+        # Loaders whose processes are kept from an epoch to the next, by lane.
+        self._kept: dict[int, Any] = {}
 
     def rows(self, epoch: int) -> Iterator[Any]:
         """All rows of an epoch."""
@@ -327,10 +338,10 @@ class Rows:
                 draw_seed(generator)
         return generator
 
-    def collate(self, rows: list[Any], first: int) -> Any:
-        """Rows as one batch; `first` is the number of the first of them."""
+    def collate(self, rows: list[Any], first: int | None) -> Any:
+        """Rows as one batch; `first` is the number of the first of them, where it is known."""
         collate = torch_data.default_collate if self._loader is None else self._loader.collate_fn
-        return collated(collate, rows, range(first, first + len(rows)))
+        return collated(collate, rows, None if first is None else range(first, first + len(rows)))
 
     def size(self, batch: Any) -> int:
         """Rows of a batch."""

@@ -234,7 +234,7 @@ class Model(LoopModel):
         self.rows += rows
         judged = (_torch_outputs.judged(output), target) if self.meters.get(lane) else None
         if self._late is not None:
-            self._late.add(loss, (part.rows, rows), judged)
+            self._late.add(loss, (part.numbers, rows), judged)
             gradients.end(0.0, 0.0, wants_to_stop())
             return
         value = loss.item() if share else 0.0
@@ -243,7 +243,7 @@ class Model(LoopModel):
         if tries and self.loss is not None:
             self._try_loss(lane, rows, (output, target), value / share, part.values)
         self.repeated.add(lane, value / share if share else value)
-        self._heard(lane, value / share if share else value, part.rows, rows)
+        self._heard(lane, value / share if share else value, part.numbers, rows)
         gradients.end(value, self._buffers.end(lane), wants_to_stop())  # type: ignore[union-attr]
         if judged is not None:
             self._unmetered.append((lane, *judged))
@@ -491,9 +491,7 @@ class Model(LoopModel):
             _torch_outputs.note(error, lane, len(part.rows), part)
             raise
         for meter in meters.values():
-            meter.update(
-                _torch_outputs.judged(output), target, range(part.first, part.first + len(part.rows))
-            )
+            meter.update(_torch_outputs.judged(output), target, range(part.first, part.first + part.size))
         return float(loss.item())
 
     def predict(self, lane: int, part: Batch) -> Any:
