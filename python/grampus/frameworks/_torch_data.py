@@ -389,8 +389,13 @@ def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
 def _column(values: Any, place: str) -> Any:
     """Floats with single precision, whole numbers with 64 bits, bytes and truth values as they are."""
     found = tensor(values, place)
+    if found.is_complex():
+        raise DataError(f"{place} holds complex numbers: make their parts columns of their own")
     if found.is_floating_point():
         return found.float()
+    if found.dtype == torch.uint64 and (found.view(torch.int64) < 0).any():
+        row = int((found.view(torch.int64) < 0).reshape(len(found), -1).any(1).nonzero()[0])
+        raise DataError(f"row {row}, {place}: its value does not fit into int64: choose another type")
     return found if found.dtype in (torch.bool, torch.uint8) else found.long()
 
 
