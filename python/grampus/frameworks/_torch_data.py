@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import data as torch_data
 
-from grampus import _exception
+from grampus import _exception, _report
 from grampus._traceback import trace_of
 from grampus._training import trees
 from grampus._training.creator import seed_all
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from grampus.shards.batches import Columns
 
 Tree = Any
+
+_AFRESH = (
+    "the processes of a loader with persistent_workers=True begin anew in epoch {epoch}: a stream that "
+    "counts its epochs begins with the first; give it a method set_epoch(epoch), which is called before each"
+)
 
 
 def placed(tree: Tree, place: str = "") -> list[tuple[str, Any]]:
@@ -163,8 +168,8 @@ class _Seeded(torch_data.Dataset):  # type: ignore[misc]
             raise
 
 
-def collated(collate: Callable[[Any], Any], found: list[Any], rows: Sequence[int]) -> Any:
-    """Rows as one batch."""
+def collated(collate: Callable[[Any], Any], found: list[Any], rows: Sequence[int] | None) -> Any:
+    """Rows as one batch; their numbers may not be known."""
     try:
         return collate(found)
     except Exception as error:
@@ -198,8 +203,10 @@ class _Failure:
 
 
 def _unless_failed(batch: Any) -> Any:
-    if isinstance(batch, _Failure):
-        batch.raise_again()
+    # Of a stream, rows before it may be in its batch.
+    last = batch[-1] if isinstance(batch, list) and batch else batch
+    if isinstance(last, _Failure):
+        last.raise_again()
     return batch
 
 
@@ -217,33 +224,29 @@ def _same(batch: Any) -> Any:
     return batch
 
 
-def _in_processes(
-    loader: Any,
-    dataset: Any,
-    collate: Callable[[Any], Any],
-    sampler: _Asks | None = None,
-    batch_size: int | None = None,
-    generator: torch.Generator | None = None,
-) -> Iterator[Any]:
-    """Read in as many processes, and of the same kind, as a loader does."""
-    again = torch_data.DataLoader(
-        dataset,
-        batch_size=batch_size,
-        generator=generator,
-        sampler=sampler,
-        collate_fn=collate,
-        num_workers=loader.num_workers,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
-        timeout=loader.timeout,
-    )
-    found: Any = iter(again)
+def _like(loader: Any, dataset: Any, collate: Callable[[Any], Any], **other: Any) -> Any:
+    """A loader with as many processes, and of the same kind, as another has."""
+    same = ("num_workers", "worker_init_fn", "multiprocessing_context", "prefetch_factor", "timeout")
+    settings = {**{name: getattr(loader, name) for name in same}, **other}
+    return torch_data.DataLoader(dataset, collate_fn=collate, **settings)
+
+
+def _in_processes(loader: Any) -> Iterator[Any]:
+    """What the processes of a loader read in an epoch."""
+    found: Any = iter(loader)
+    keeps = False
     try:
-        yield from found
+        yield from map(_unless_failed, found)
+        keeps = loader.persistent_workers
+    except GeneratorExit:
+        # The rest of the epoch is not wanted; the next may be.
+        keeps = loader.persistent_workers
+        raise
     finally:
         # An exception on its way out holds on to the iterator, and so would keep the processes.
-        found._shutdown_workers()
+        if not keeps:
+            found._shutdown_workers()
+            loader._iterator = None
 
 
 class Dataset:
@@ -294,7 +297,7 @@ class Dataset:
         seeded = _Seeded(self._dataset, collate)
         if loader is None or loader.num_workers == 0:
             return map(seeded.__getitem__, asks)
-        return map(_unless_failed, _in_processes(loader, seeded, _same, _Asks(asks)))
+        return _in_processes(_like(loader, seeded, _same, batch_size=None, sampler=_Asks(asks)))
 
 
 class Rows:
@@ -323,12 +326,32 @@ class Rows:
         loader = self._loader
         if loader is None:
             return _numbered(iter(self._dataset))
-        collate = loader.collate_fn if self.batched else _same
         if loader.num_workers == 0:
-            return map(collate, _numbered(iter(self._dataset)))
-        return _in_processes(
-            loader, self._dataset, collate, batch_size=loader.batch_size, generator=self._generator(epoch)
-        )
+            return map(loader.collate_fn if self.batched else _same, _numbered(iter(self._dataset)))
+        if not self._keeps:
+            return _in_processes(self._made(epoch))
+        lane = reading_lane()
+        if lane not in self._kept:
+            if epoch and not lane:
+                _report.note(_AFRESH.format(epoch=epoch + 1))
+            # Their random numbers are seeded once.
+            self._kept[lane] = self._made(0)
+        return _in_processes(self._kept[lane])
+
+    def _made(self, epoch: int) -> Any:
+        """A loader with processes of its own."""
+        loader = self._loader
+        other = {
+            "batch_size": loader.batch_size,
+            "generator": self._generator(epoch),
+            "persistent_workers": self._keeps,
+        }
+        if isinstance(self._dataset, torch_data.IterDataPipe):
+            # Torch seeds and shares out what it knows to be one.
+            return _like(loader, self._dataset, loader.collate_fn if self.batched else _same, **other)
+        other["worker_init_fn"] = _Beginning(loader.worker_init_fn)
+        collate = _UnlessFailure(loader.collate_fn) if self.batched else _same
+        return _like(loader, _Numbering(self._dataset), collate, **other)
 
     def _generator(self, epoch: int) -> torch.Generator | None:
         """The loader's generator as it is before an epoch; it seeds the processes."""
@@ -371,8 +394,51 @@ def _numbered(rows: Iterator[Any]) -> Iterator[Any]:
             yield row
             number += 1
     except Exception as error:
-        _exception.note(error, f"grampus: in row {number} of the data set")
+        info = torch_data.get_worker_info()
+        several = info is not None and info.num_workers > 1
+        part = f" as process {info.id} of the loader reads it" if several else ""
+        _exception.note(error, f"grampus: in row {number} of the data set{part}")
         raise
+
+
+class _Numbering(torch_data.IterableDataset):  # type: ignore[misc]
+    """A stream in a loader's process, which says in which row it has failed."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from _numbered(iter(self.dataset))
+        except Exception as error:
+            failure = _Failure.of(error)
+            if failure is None:
+                raise
+            yield failure
+
+
+class _Beginning:
+    """What a loader's process calls as it begins: it finds the user's data set, not what stands around it."""
+
+    def __init__(self, function: Callable[[int], None] | None) -> None:
+        self._function = function
+
+    def __call__(self, process: int) -> None:
+        info = torch_data.get_worker_info()
+        # Torch means it to stay as it is.
+        object.__setattr__(info, "dataset", info.dataset.dataset)
+        if self._function is not None:
+            self._function(process)
+
+
+class _UnlessFailure:
+    """A collate function for what a stream gives, which may be a failure."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, given: Any) -> Any:
+        return given if isinstance(given, _Failure) else self._collate(given)
 
 
 def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
