@@ -133,6 +133,55 @@ def test_columns_of_a_frame_become_what_those_of_other_tables_do():
     assert said[0] == said[1] == "() float32 and () float32 and () int64 and () uint8 and () bool"
 
 
+@pytest.mark.parametrize("columns", ["km", ["km", "hour"], [["km"]], [["hour", "km"]]])
+@pytest.mark.parametrize("kind", ["float32", "float64", "Float64", "Int64", "boolean", "float64[pyarrow]"])
+def test_a_null_in_a_column_of_a_frame_is_an_error_that_names_it(kind, columns):
+    data = frame()
+    data["km"] = pandas.Series([1, None] + [0] * (ROWS - 2), dtype=kind)
+    made = estimator(model=Shapes)
+    for call in (made.fit, made.evaluate):
+        with pytest.raises(gp.DataError, match=r"row 1, column .km. is null, and a model needs a value"):
+            call(data, feature_cols=columns, label_cols="price")
+        with pytest.raises(gp.DataError, match=r"row 1, column .km. is null, and a model needs a value"):
+            call(data, feature_cols="hour", label_cols="km")
+    with pytest.raises(gp.DataError, match=r"row 1, column .km. is null"):
+        made.predict(data, feature_cols=columns)
+
+
+def test_a_null_in_a_column_of_a_frame_is_an_error_of_native_models():
+    data = frame()
+    data.loc[2, "km"] = None
+    made = gp.Estimator.from_native(
+        model=gp.nn.Sequential(gp.nn.Linear(2, 1)),
+        optimizer=gp.optim.SGD(lr=0.3),
+        loss=gp.nn.MSE(),
+        workers=2,
+    )
+    with pytest.raises(gp.DataError, match=r"row 2, column .km. is null"):
+        made.fit(data, feature_cols=["km", "hour"], label_cols="price")
+
+
+def test_nan_in_arrays_of_ones_own_is_a_number():
+    data = single()
+    data["km"][1] = np.nan
+    found = estimator(model=nn.Flatten(0)).predict(data, feature_cols="km")
+    assert np.isnan(np.asarray(found)).tolist() == [row == 1 for row in range(ROWS)]
+
+
+def test_values_that_a_model_cannot_have_are_refused_not_bent():
+    data = frame()
+    data["km"] = np.array([1] * (ROWS - 1) + [2**63 + 5], np.uint64)
+    made = estimator(model=Shapes)
+    with pytest.raises(gp.DataError, match=f"row {ROWS - 1}, column 'km': its value does not fit into int64"):
+        made.fit(data, feature_cols="km", label_cols="price")
+    data["km"] = np.array([1] * (ROWS - 1) + [2**63 - 1], np.uint64)
+    with pytest.raises(RuntimeError, match=r"^\(\) int64"):
+        made.fit(data, feature_cols="km", label_cols="price", batch_size=16)
+    data["km"] = [1 + 2j] * ROWS
+    with pytest.raises(gp.DataError, match="column 'km' holds complex numbers"):
+        made.fit(data, feature_cols="km", label_cols="price")
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_to_torch_keeps_a_matrix_of_one_column(stream):
     shards = gp.read_parquet(parquet())

@@ -1,8 +1,11 @@
 """Loaders and data sets of torch: Grampus reads the rows that torch's own loop would, in its order."""
 
+import os
+
 import pytest
 import torch
 from estimators import Rows, Stream, lines, runtime, scratch, seeing, values  # noqa: F401 - fixtures
+from processes import lives, wait_until
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils import data as torch_data
@@ -159,6 +162,76 @@ def test_lanes_cut_the_batches_of_such_a_stream(tmp_path):
     assert sorted(lines(tmp_path / "trained")) == sorted(halves)
     found = seeing(tmp_path, workers=2).predict(loader)
     assert found.flatten().tolist() == [row for batch in batches_of(loader) for row in batch]
+
+
+# Processes that are kept from an epoch to the next
+
+
+class Epochs(torch_data.IterableDataset):
+    """Gives other rows in each epoch, by what it counts or is told; and says which process reads."""
+
+    epoch = 0
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __iter__(self):
+        self.epoch += 1
+        (self.folder / f"process {os.getpid()}").touch()
+        yield from (torch.tensor([[10.0 * self.epoch + row]] * 2).unbind() for row in range(6))
+
+
+class EpochsOfLane(Epochs):
+    def __iter__(self):
+        lane = gp.lane()
+        yield from (pair for row, pair in enumerate(super().__iter__()) if row % lane.count == lane.index)
+
+
+class ToldEpochs(Epochs):
+    def set_epoch(self, epoch):
+        self.epoch = 2 * epoch
+
+
+def persistent(data):
+    return DataLoader(data, batch_size=2, num_workers=1, persistent_workers=True)
+
+
+def processes(folder):
+    return {int(path.name.split()[1]) for path in folder.glob("process *")}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("kind", [Epochs, EpochsOfLane])
+def test_persistent_workers_go_on_with_their_stream(kind, workers, tmp_path):
+    expected = sum(batches_of(persistent(Epochs(tmp_path)), epochs=3), ())
+    for path in tmp_path.iterdir():
+        path.unlink()
+    est = seeing(tmp_path, workers=workers)
+    est.fit(persistent(kind(tmp_path)), epochs=3)
+    assert values(tmp_path / "trained") == sorted(expected)
+    # One for each worker, and none is left.
+    found = processes(tmp_path)
+    assert len(found) == workers
+    assert wait_until(lambda: not any(map(lives, found)))
+
+
+def test_persistent_workers_of_validation_go_on_too(tmp_path):
+    est = seeing(tmp_path, workers=1, lanes=1)
+    est.fit(Rows(2), validation_data=persistent(Epochs(tmp_path)), epochs=2)
+    assert lines(tmp_path / "judged") == batches_of(persistent(Epochs(tmp_path)), epochs=2)
+
+
+def test_persistent_workers_begin_anew_for_a_stream_that_is_told_its_epoch(tmp_path):
+    seeing(tmp_path, workers=1, lanes=1).fit(persistent(ToldEpochs(tmp_path)), epochs=3)
+    firsts = [batch[0] for batch in lines(tmp_path / "trained")[::3]]
+    assert firsts == [10.0, 30.0, 50.0]
+
+
+def test_persistent_workers_that_begin_anew_in_a_later_epoch_are_warned_about(tmp_path):
+    est = seeing(tmp_path, workers=1, lanes=1)
+    est.fit(persistent(Epochs(tmp_path)), epochs=2)
+    with pytest.warns(RuntimeWarning, match="persistent_workers=True begin anew in epoch 3"):
+        est.fit(persistent(Epochs(tmp_path)))
 
 
 # Data sets that look like something else
@@ -325,6 +398,14 @@ class BrokenStream(Stream):
         yield from (Broken(self.count)[row] for row in range(self.count))
 
 
+class BrokenShared(Shared):
+    """Row 6, which is the fourth of the first process, cannot be read."""
+
+    def __iter__(self):
+        info = torch_data.get_worker_info()
+        yield from (Broken(0)[row] for row in range(info.id, self.count, info.num_workers))
+
+
 def refuse(rows):
     if any(x == 6 for x, _ in rows):
         raise ZeroDivisionError("no batch")
@@ -353,6 +434,11 @@ class BrokenInItsWay(Rows):
         return super().__getitem__(row)
 
 
+class BrokenStreamInItsWay(Stream):
+    def __iter__(self):
+        yield from (BrokenInItsWay(0)[row] for row in range(self.count))
+
+
 @pytest.mark.parametrize(
     ("data", "kind", "words"),
     [
@@ -362,6 +448,22 @@ class BrokenInItsWay(Rows):
         (DataLoader(BrokenInItsWay(9), batch_size=4, num_workers=1), NoPicture, "in row 6 of the data set"),
         (DataLoader(BrokenTogether(9), batch_size=4), KeyError, "in one of the rows 6, 7 of the data set"),
         (BrokenStream(9), KeyError, "in row 6 of the data set"),
+        (DataLoader(BrokenStream(9), batch_size=4, num_workers=1), KeyError, "in row 6 of the data set"),
+        (
+            DataLoader(BrokenStreamInItsWay(9), batch_size=4, num_workers=1, drop_last=True),
+            NoPicture,
+            "in row 6 of the data set",
+        ),
+        (
+            DataLoader(BrokenStreamInItsWay(9), batch_size=None, num_workers=1),
+            NoPicture,
+            "in row 6 of the data set",
+        ),
+        (
+            DataLoader(BrokenShared(21), batch_size=4, num_workers=2),
+            KeyError,
+            "in row 3 of the data set as process 0 of the loader reads it",
+        ),
         (DataLoader(BrokenStream(9), batch_size=4), KeyError, "in row 6 of the data set"),
         (
             DataLoader(Rows(9), batch_size=4, collate_fn=refuse),
@@ -373,6 +475,12 @@ class BrokenInItsWay(Rows):
             ZeroDivisionError,
             "as the rows 6, 7 of the data set were put together",
         ),
+        (
+            # The second process reads the rows 0 to 8 again.
+            DataLoader(Stream(9), batch_size=4, collate_fn=refuse, num_workers=2),
+            ZeroDivisionError,
+            "as 2 rows of the data set were put together",
+        ),
     ],
     ids=[
         "rows",
@@ -382,15 +490,21 @@ class BrokenInItsWay(Rows):
         "together",
         "stream",
         "loader of a stream",
+        "process of a stream",
+        "own error of a stream",
+        "own error of batches",
+        "processes of a stream",
         "collate",
         "stream collate",
+        "processes' collate",
     ],
 )
 def test_an_error_in_a_data_set_names_the_row(data, kind, words, tmp_path):
     est = seeing(tmp_path, workers=2)
-    calls = [lambda: est.evaluate(data, batch_size=4), lambda: est.predict(data, batch_size=4)]
-    for call in calls:
+    # A loader has a size of its own, and may leave it to the data set.
+    size = None if isinstance(data, DataLoader) else 4
+    for call in (est.fit, est.evaluate, est.predict):
         with pytest.raises(kind) as caught:
-            call()
+            call(data, batch_size=size)
         assert type(caught.value) is kind
         assert words in "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])

@@ -40,11 +40,29 @@ def listed(rows: Any) -> str:
 
 
 class Batch(NamedTuple):
-    """Rows as the framework takes them, which they are, and the place of the first among all."""
+    """Rows as the framework takes them, which were asked for, and the place of the first among all."""
 
     rows: Any
     values: Any
     first: int
+    # The numbers of the rows in the data, one for each row of the values; nothing where they are not known.
+    numbers: Any = None
+
+    @property
+    def size(self) -> int:
+        """Rows of the values: some of those that were asked for may have been left out.
+
+        >>> Batch(range(3), [1.0, 2.0], 0, [0, 2]).size
+        2
+        """
+        return len(row_numbers(self.rows if self.numbers is None else self.numbers))
+
+
+class Renumbered(NamedTuple):
+    """What a table has read where its rows have other numbers in the data than those that were asked for."""
+
+    values: Any
+    numbers: Any
 
 
 class Table(Protocol):
@@ -55,7 +73,7 @@ class Table(Protocol):
         ...
 
     def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
-        """Read batches, one for every ask."""
+        """Read batches, one for every ask: the values, or `Renumbered` ones."""
         ...
 
 
@@ -147,8 +165,10 @@ class TableFeed:
                 if ask is None:
                     answer.append((lane, 0, 0.0, None))
                     continue
-                values = ready.popleft() if ready else next(read)
-                batch = Batch(ask.rows, values, first + ask.start)
+                values, numbers = ready.popleft() if ready else next(read), ask.rows
+                if isinstance(values, Renumbered):
+                    values, numbers = values
+                batch = Batch(ask.rows, values, first + ask.start, numbers)
                 if counted is not None:
                     count = counted(values)
                     if count == 0:
@@ -217,13 +237,15 @@ class Stream(Protocol):
     listed: bool
     # Whether rows that make no whole batch are left out.
     drop_last: bool
+    # Whether rows come one after another, as they stand in the data, and so can be numbered.
+    numbered: bool
 
     def rows(self, epoch: int) -> Iterator[Any]:
         """All rows of an epoch; of one lane where the stream asks for it."""
         ...
 
-    def collate(self, rows: list[Any], first: int) -> Any:
-        """Rows as the framework takes them; `first` is the number of the first of them."""
+    def collate(self, rows: list[Any], first: int | None) -> Any:
+        """Rows as the framework takes them; `first` is the number of the first of them, where it is known."""
         ...
 
     def size(self, batch: Any) -> int:
@@ -250,6 +272,8 @@ class StreamFeed:
         self.batch_size = batch_size
         self._weigh = weigh
         self._batches: Iterator[Answer] = iter(())
+        # Processes that are kept from an epoch before tell nobody any more that they ask for their lane.
+        self._is_apart = False
 
     def steps(self, epoch: int) -> None:
         """Nobody knows how many batches there are."""
@@ -279,7 +303,8 @@ class StreamFeed:
                 # A step without rows would be taken for the end.
                 rows = filter(self._stream.size, rows)
             head = list(itertools.islice(rows, 1))
-            return itertools.chain(head, rows), present.asked
+            self._is_apart |= present.asked
+            return itertools.chain(head, rows), self._is_apart
 
     def next(self) -> Answer | None:
         """The next batch; nothing at the end of the epoch."""
@@ -309,7 +334,7 @@ class StreamFeed:
                 parts = []
                 for lane in lanes.mine:
                     start, end = _native.rows_of(lane, lanes.total, size, count)
-                    parts.append(self._part(lane, taken, start, end, first))
+                    parts.append(self._part(lane, taken, start, end, first, stream.numbered))
                 yield count, float(count) if self._weigh is None else None, parts
             first += count
 
@@ -333,22 +358,23 @@ class StreamFeed:
                     taken = []
                 count = stream.size(taken[0]) if stream.batched and taken else len(taken)
                 if at >= step:
-                    parts.append(self._part(lane, taken, 0, count, first + start))
+                    parts.append(self._part(lane, taken, 0, count, first + start, numbered=False))
             first += self.batch_size
             if at >= step:
                 # The others may have rows where this worker has none: they are asked.
                 yield None, None, parts
 
-    def _part(self, lane: int, taken: list[Any], start: int, end: int, first: int) -> Part:
+    def _part(self, lane: int, taken: list[Any], start: int, end: int, first: int, numbered: bool) -> Part:
         if start == end:
             return lane, 0, 0.0, None
         stream = self._stream
         if stream.batched:
             values = stream.cut(taken[0], start, end)
         else:
-            values = stream.collate(taken[start:end], first + start)
+            values = stream.collate(taken[start:end], first + start if numbered else None)
         weight = float(end - start) if self._weigh is None else float(self._weigh(values))
-        return lane, end - start, weight, Batch(range(first + start, first + end), values, first + start)
+        rows = range(first + start, first + end)
+        return lane, end - start, weight, Batch(rows, values, first + start, rows if numbered else None)
 
     def _seed(self, epoch: int, step: int, lane: int) -> None:
         seed_all(_native.lane_seed("data", self._lanes.seed, epoch, step, lane))

@@ -88,6 +88,15 @@ def lane() -> Lane:
     return _present.ask()
 
 
+def reading_lane() -> int:
+    """The lane that reads now; nobody has thereby asked for it.
+
+    >>> reading_lane()
+    0
+    """
+    return _present.lane.index
+
+
 @contextmanager
 def reading(index: int, count: int) -> Iterator[_Present]:
     """Let `lane` answer for this lane meanwhile."""

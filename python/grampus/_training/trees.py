@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grampus.columns import ColumnStep
+from grampus.errors import DataError
 
 if TYPE_CHECKING:
     from grampus.shards.batches import Columns
@@ -70,10 +71,29 @@ def columns(
         if name not in data:
             have = ", ".join(map(repr, data))
             raise KeyError(f"{what} names {name!r}, which is not there: there are {have}")
-        return made(name, data[name])
+        values = data[name]
+        if is_frame(data):
+            _check_nulls(values, name)
+        return made(name, values)
 
     found = tuple(map(one, wanted))
     return found[0] if len(found) == 1 else found
+
+
+def _check_nulls(values: Any, name: Any) -> None:
+    """In a frame NaN is null, too: it is one in other tables that are made of the frame."""
+    is_null = getattr(values, "isna", None)
+    if is_null is None:
+        return
+    import numpy
+
+    nulls = numpy.asarray(is_null(), dtype=bool)
+    rows = nulls.reshape(len(nulls), -1).any(1) if nulls.size else nulls
+    if rows.any():
+        raise DataError(
+            f"row {int(rows.argmax())}, column {name!r} is null, and a model needs a value: fill it, or "
+            "leave such rows out (dropna)"
+        )
 
 
 def side_by_side(shapes: Sequence[tuple[int, ...]]) -> None:

@@ -434,7 +434,8 @@ class Watcher:
         odd, self._model.odd_losses = self._model.odd_losses, []
         where = f"at epoch {epoch + 1}, step {step}"
         for lane, value, rows, hint in odd:
-            text = f"the loss is {value} {where}, lane {lane}: rows {listed(rows)}{hint}"
+            which = "" if rows is None else f": rows {listed(rows)}"
+            text = f"the loss is {value} {where}, lane {lane}{which}{hint}"
             if self._job.stop_on_nan:
                 raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
             # One bad step spoils the weights, and so all steps after it.

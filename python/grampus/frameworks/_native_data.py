@@ -9,7 +9,7 @@ import numpy as np
 
 from grampus import _report
 from grampus._training import trees
-from grampus._training.feed import Ask, Places
+from grampus._training.feed import Ask, Places, Renumbered
 from grampus._training.saved import Packed
 from grampus._training.trees import leaves, mapped
 from grampus.shards.batches import batches
@@ -68,7 +68,8 @@ class Arrays:
                 index = slice(rows.start, rows.stop)
             if len(self._bad):
                 index = index[~np.isin(index, self._bad)]
-            yield mapped(lambda leaf: leaf[index], self._tree)  # noqa: B023
+            values = mapped(lambda leaf: leaf[index], self._tree)  # noqa: B023
+            yield Renumbered(values, index.tolist()) if len(self._bad) else values
 
 
 def size_of(batch: Tree) -> int:
@@ -97,9 +98,9 @@ class LoadedTable:
         """Read batches of the places that are asked for."""
         self._loader.begin(self._seed, self._epoch, self._shuffled, self._rows.window)
         places = ((ask.rows.start, ask.rows.stop) for ask in asks if isinstance(ask.rows, range))
-        for arrays, _, skipped in batches(self._loader, places):
+        for arrays, numbers, skipped in batches(self._loader, places):
             for why in skipped:
                 if why not in self._told:
                     self._told.add(why)
                     _report.note(f"a row was left out: {why}")
-            yield self._rows.wanted.filled(arrays)
+            yield Renumbered(self._rows.wanted.filled(arrays), numbers)

@@ -10,14 +10,14 @@ import torch
 from torch.utils import data as torch_data
 
 from grampus import _native, _report
-from grampus._training.feed import Ask, Places
+from grampus._training.feed import Ask, Places, Renumbered
 from grampus.frameworks._torch_data import Arrays, size_of
 from grampus.frameworks._torch_memory import pinned
 from grampus.shards.batches import Loadable, Rows, batches
 from grampus.shards.feeding import left_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class Batches(torch_data.IterableDataset):  # type: ignore[misc]
@@ -81,7 +81,7 @@ class Batches(torch_data.IterableDataset):  # type: ignore[misc]
                 start, end = _native.rows_of(rank, ranks, size, rows)
                 yield first + start, first + end
 
-        for tree, skipped in self._source.read(places(), self._seed, self._epoch, self._shuffle):
+        for tree, _, skipped in self._source.read(places(), self._seed, self._epoch, self._shuffle):
             self._step += 1
             self.skipped += skipped
             batch = self._given(tree)
@@ -124,8 +124,8 @@ class LoaderSource:
 
     def read(
         self, places: Iterable[tuple[int, int]], seed: int, epoch: int, shuffle: bool
-    ) -> Iterator[tuple[Any, list[str]]]:
-        """Batches of the rows at these places of an epoch, and what is wrong with rows that were left out."""
+    ) -> Iterator[tuple[Any, Sequence[int], list[str]]]:
+        """Batches of the rows at these places of an epoch, their numbers, and why others were left out."""
         if os.getpid() != self._process:
             raise RuntimeError(
                 "this process was forked from the one whose threads read: use DataLoader(num_workers=0), the "
@@ -140,11 +140,11 @@ class LoaderSource:
             found = next(made, None)
             if found is None:
                 return
-            arrays, _, skipped = found
+            arrays, numbers, skipped = found
             tensors = [
                 pinned(torch.from_numpy(array)) if self._pins else torch.from_numpy(array) for array in arrays
             ]
-            yield self._rows.wanted.filled(tensors), skipped
+            yield self._rows.wanted.filled(tensors), numbers, skipped
 
 
 class ArraySource:
@@ -157,14 +157,14 @@ class ArraySource:
 
     def read(
         self, places: Iterable[tuple[int, int]], seed: int, epoch: int, shuffle: bool
-    ) -> Iterator[tuple[Any, list[str]]]:
-        """Batches of the rows at these places of an epoch."""
+    ) -> Iterator[tuple[Any, Sequence[int], list[str]]]:
+        """Batches of the rows at these places of an epoch; their numbers are not asked for."""
         order = _native.Order(seed, epoch, self.total) if shuffle else None
         asks = (
             Ask(range(first, end) if order is None else order.rows(first, end), seed=0, start=0)
             for first, end in places
         )
-        return ((tree, []) for tree in self._arrays.read(asks))
+        return ((tree, (), []) for tree in self._arrays.read(asks))
 
 
 class LoadedTable:
@@ -194,9 +194,10 @@ class LoadedTable:
         places = ((ask.rows.start, ask.rows.stop) for ask in asks if isinstance(ask.rows, range))
         found: dict[str, None] = {}
         try:
-            for tree, skipped in self._source.read(places, self._seed, self._epoch, self._shuffled):
+            read = self._source.read(places, self._seed, self._epoch, self._shuffled)
+            for tree, numbers, skipped in read:
                 found |= dict.fromkeys(why for why in skipped if why not in self._told)
-                yield tree
+                yield Renumbered(tree, numbers)
         finally:
             # Nobody asks for more than the last batch, so this is not reached otherwise.
             if found:

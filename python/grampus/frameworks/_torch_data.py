@@ -11,13 +11,15 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import data as torch_data
 
-from grampus import _exception
+from grampus import _exception, _report
 from grampus._traceback import trace_of
 from grampus._training import trees
 from grampus._training.creator import seed_all
-from grampus._training.feed import Ask, Places, listed, row_numbers
+from grampus._training.feed import Ask, Places, Renumbered, listed, row_numbers
+from grampus._training.lanes import reading_lane
 from grampus._training.saved import Packed
 from grampus._training.trees import leaves, mapped
+from grampus.errors import DataError
 from grampus.frameworks._torch_devices import resident
 from grampus.frameworks._torch_memory import packed, unpacked
 from grampus.frameworks._torch_samplers import Draws, draw_seed
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from grampus.shards.batches import Columns
 
 Tree = Any
+
+_AFRESH = (
+    "the processes of a loader with persistent_workers=True begin anew in epoch {epoch}: a stream that "
+    "counts its epochs begins with the first; give it a method set_epoch(epoch), which is called before each"
+)
 
 
 def placed(tree: Tree, place: str = "") -> list[tuple[str, Any]]:
@@ -100,6 +107,7 @@ class Arrays:
             if len(self._bad):
                 index = torch.arange(rows.start, rows.stop) if isinstance(rows, range) else _index(rows)
                 index = index[~torch.isin(index, self._bad)]
+                rows = index.tolist()
             elif isinstance(rows, range):
                 yield mapped(lambda leaf: leaf[rows.start : rows.stop], self.tree)  # noqa: B023
                 continue
@@ -108,7 +116,8 @@ class Arrays:
             if self._device is not None:
                 # So few bytes are sent along with the command, from any memory.
                 index = index.to(self._device, non_blocking=True)
-            yield mapped(lambda leaf: leaf.index_select(0, index), self.tree)  # noqa: B023
+            values = mapped(lambda leaf: leaf.index_select(0, index), self.tree)  # noqa: B023
+            yield Renumbered(values, rows) if len(self._bad) else values
 
 
 def _index(rows: Any) -> Any:
@@ -159,12 +168,13 @@ class _Seeded(torch_data.Dataset):  # type: ignore[misc]
             raise
 
 
-def collated(collate: Callable[[Any], Any], found: list[Any], rows: Sequence[int]) -> Any:
-    """Rows as one batch."""
+def collated(collate: Callable[[Any], Any], found: list[Any], rows: Sequence[int] | None) -> Any:
+    """Rows as one batch; their numbers may not be known."""
     try:
         return collate(found)
     except Exception as error:
-        _exception.note(error, f"grampus: as the rows {listed(rows)} of the data set were put together")
+        which = f"{len(found)} rows" if rows is None else f"the rows {listed(rows)}"
+        _exception.note(error, f"grampus: as {which} of the data set were put together")
         raise
 
 
@@ -193,8 +203,10 @@ class _Failure:
 
 
 def _unless_failed(batch: Any) -> Any:
-    if isinstance(batch, _Failure):
-        batch.raise_again()
+    # Of a stream, rows before it may be in its batch.
+    last = batch[-1] if isinstance(batch, list) and batch else batch
+    if isinstance(last, _Failure):
+        last.raise_again()
     return batch
 
 
@@ -212,33 +224,29 @@ def _same(batch: Any) -> Any:
     return batch
 
 
-def _in_processes(
-    loader: Any,
-    dataset: Any,
-    collate: Callable[[Any], Any],
-    sampler: _Asks | None = None,
-    batch_size: int | None = None,
-    generator: torch.Generator | None = None,
-) -> Iterator[Any]:
-    """Read in as many processes, and of the same kind, as a loader does."""
-    again = torch_data.DataLoader(
-        dataset,
-        batch_size=batch_size,
-        generator=generator,
-        sampler=sampler,
-        collate_fn=collate,
-        num_workers=loader.num_workers,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
-        timeout=loader.timeout,
-    )
-    found: Any = iter(again)
+def _like(loader: Any, dataset: Any, collate: Callable[[Any], Any], **other: Any) -> Any:
+    """A loader with as many processes, and of the same kind, as another has."""
+    same = ("num_workers", "worker_init_fn", "multiprocessing_context", "prefetch_factor", "timeout")
+    settings = {**{name: getattr(loader, name) for name in same}, **other}
+    return torch_data.DataLoader(dataset, collate_fn=collate, **settings)
+
+
+def _in_processes(loader: Any) -> Iterator[Any]:
+    """What the processes of a loader read in an epoch."""
+    found: Any = iter(loader)
+    keeps = False
     try:
-        yield from found
+        yield from map(_unless_failed, found)
+        keeps = loader.persistent_workers
+    except GeneratorExit:
+        # The rest of the epoch is not wanted; the next may be.
+        keeps = loader.persistent_workers
+        raise
     finally:
         # An exception on its way out holds on to the iterator, and so would keep the processes.
-        found._shutdown_workers()
+        if not keeps:
+            found._shutdown_workers()
+            loader._iterator = None
 
 
 class Dataset:
@@ -249,7 +257,7 @@ class Dataset:
         self._dataset = dataset
         self._training = training
         self._loader = loader
-        self._draws = None if loader is None else Draws(loader, seed)
+        self._draws = None if loader is None else Draws(loader, seed, training)
         self._known: tuple[int, Places] | None = None
 
     def places(self, epoch: int) -> Places:
@@ -263,22 +271,23 @@ class Dataset:
         if self._draws is None:
             return Places(len(self._dataset), self._training)
         if type(loader.batch_sampler) is not torch_data.BatchSampler:
-            batches = [list(batch) for batch in self._draws.of(epoch, loader.batch_sampler)]
+            batches = [list(batch) for batch in self._draws.batches(epoch)]
             return Places(sum(map(len, batches)), batches=[batch for batch in batches if batch])
         # A loader that was given a sampler of batches does not know the sampler within.
         sampler = loader.batch_sampler.sampler
         # Every row is evaluated and predicted.
         drop = self._training and bool(loader.batch_sampler.drop_last)
         kind = type(sampler)
+        # Samplers may cover other rows than those of the data set.
         if kind is torch_data.SequentialSampler:
-            return Places(len(self._dataset), False, drop_last=drop)
+            return Places(len(sampler), False, drop_last=drop)
         if kind is torch_data.DistributedSampler:
             # Sharing out is done here, for any number of workers.
-            return Places(len(self._dataset), self._training and bool(sampler.shuffle), drop_last=drop)
+            return Places(len(sampler.dataset), self._training and bool(sampler.shuffle), drop_last=drop)
         plain = kind is torch_data.RandomSampler and not sampler.replacement and sampler._num_samples is None
-        if plain and not (self._training and self._draws.has_generator):
-            return Places(len(self._dataset), self._training, drop_last=drop)
-        chosen = [int(row) for row in self._draws.of(epoch, sampler)]
+        if plain and not (self._training and sampler.generator is not None):
+            return Places(len(sampler), self._training, drop_last=drop)
+        chosen = [int(row) for row in self._draws.rows(epoch)]
         return Places(len(chosen), chosen=chosen, drop_last=drop)
 
     def read(self, asks: Iterable[Ask]) -> Iterator[Any]:
@@ -288,7 +297,7 @@ class Dataset:
         seeded = _Seeded(self._dataset, collate)
         if loader is None or loader.num_workers == 0:
             return map(seeded.__getitem__, asks)
-        return map(_unless_failed, _in_processes(loader, seeded, _same, _Asks(asks)))
+        return _in_processes(_like(loader, seeded, _same, batch_size=None, sampler=_Asks(asks)))
 
 
 class Rows:
@@ -303,6 +312,12 @@ class Rows:
         self.listed = loader is not None and loader.num_workers > 0 and not self.batched
         # Every row is evaluated and predicted.
         self.drop_last = training and loader is not None and bool(loader.drop_last)
+        # Several processes read by turns.
+        self.numbered = loader is None or loader.num_workers < 2
+        # A process does not learn of an epoch that is said to the data set in this one.
+        self._keeps = loader is not None and loader.persistent_workers and not hasattr(dataset, "set_epoch")
+        # Loaders whose processes are kept from an epoch to the next, by lane.
+        self._kept: dict[int, Any] = {}
 
     def rows(self, epoch: int) -> Iterator[Any]:
         """All rows of an epoch."""
@@ -311,12 +326,32 @@ class Rows:
         loader = self._loader
         if loader is None:
             return _numbered(iter(self._dataset))
-        collate = loader.collate_fn if self.batched else _same
         if loader.num_workers == 0:
-            return map(collate, _numbered(iter(self._dataset)))
-        return _in_processes(
-            loader, self._dataset, collate, batch_size=loader.batch_size, generator=self._generator(epoch)
-        )
+            return map(loader.collate_fn if self.batched else _same, _numbered(iter(self._dataset)))
+        if not self._keeps:
+            return _in_processes(self._made(epoch))
+        lane = reading_lane()
+        if lane not in self._kept:
+            if epoch and not lane:
+                _report.note(_AFRESH.format(epoch=epoch + 1))
+            # Their random numbers are seeded once.
+            self._kept[lane] = self._made(0)
+        return _in_processes(self._kept[lane])
+
+    def _made(self, epoch: int) -> Any:
+        """A loader with processes of its own."""
+        loader = self._loader
+        other = {
+            "batch_size": loader.batch_size,
+            "generator": self._generator(epoch),
+            "persistent_workers": self._keeps,
+        }
+        if isinstance(self._dataset, torch_data.IterDataPipe):
+            # Torch seeds and shares out what it knows to be one.
+            return _like(loader, self._dataset, loader.collate_fn if self.batched else _same, **other)
+        other["worker_init_fn"] = _Beginning(loader.worker_init_fn)
+        collate = _UnlessFailure(loader.collate_fn) if self.batched else _same
+        return _like(loader, _Numbering(self._dataset), collate, **other)
 
     def _generator(self, epoch: int) -> torch.Generator | None:
         """The loader's generator as it is before an epoch; it seeds the processes."""
@@ -326,10 +361,10 @@ class Rows:
                 draw_seed(generator)
         return generator
 
-    def collate(self, rows: list[Any], first: int) -> Any:
-        """Rows as one batch; `first` is the number of the first of them."""
+    def collate(self, rows: list[Any], first: int | None) -> Any:
+        """Rows as one batch; `first` is the number of the first of them, where it is known."""
         collate = torch_data.default_collate if self._loader is None else self._loader.collate_fn
-        return collated(collate, rows, range(first, first + len(rows)))
+        return collated(collate, rows, None if first is None else range(first, first + len(rows)))
 
     def size(self, batch: Any) -> int:
         """Rows of a batch."""
@@ -359,8 +394,51 @@ def _numbered(rows: Iterator[Any]) -> Iterator[Any]:
             yield row
             number += 1
     except Exception as error:
-        _exception.note(error, f"grampus: in row {number} of the data set")
+        info = torch_data.get_worker_info()
+        several = info is not None and info.num_workers > 1
+        part = f" as process {info.id} of the loader reads it" if several else ""
+        _exception.note(error, f"grampus: in row {number} of the data set{part}")
         raise
+
+
+class _Numbering(torch_data.IterableDataset):  # type: ignore[misc]
+    """A stream in a loader's process, which says in which row it has failed."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from _numbered(iter(self.dataset))
+        except Exception as error:
+            failure = _Failure.of(error)
+            if failure is None:
+                raise
+            yield failure
+
+
+class _Beginning:
+    """What a loader's process calls as it begins: it finds the user's data set, not what stands around it."""
+
+    def __init__(self, function: Callable[[int], None] | None) -> None:
+        self._function = function
+
+    def __call__(self, process: int) -> None:
+        info = torch_data.get_worker_info()
+        # Torch means it to stay as it is.
+        object.__setattr__(info, "dataset", info.dataset.dataset)
+        if self._function is not None:
+            self._function(process)
+
+
+class _UnlessFailure:
+    """A collate function for what a stream gives, which may be a failure."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, given: Any) -> Any:
+        return given if isinstance(given, _Failure) else self._collate(given)
 
 
 def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
@@ -377,8 +455,13 @@ def columns(data: Mapping[str, Any], names: Columns | None, what: str) -> Tree:
 def _column(values: Any, place: str) -> Any:
     """Floats with single precision, whole numbers with 64 bits, bytes and truth values as they are."""
     found = tensor(values, place)
+    if found.is_complex():
+        raise DataError(f"{place} holds complex numbers: make their parts columns of their own")
     if found.is_floating_point():
         return found.float()
+    if found.dtype == torch.uint64 and (found.view(torch.int64) < 0).any():
+        row = int((found.view(torch.int64) < 0).reshape(len(found), -1).any(1).nonzero()[0])
+        raise DataError(f"row {row}, {place}: its value does not fit into int64: choose another type")
     return found if found.dtype in (torch.bool, torch.uint8) else found.long()
 
 

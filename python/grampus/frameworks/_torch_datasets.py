@@ -118,7 +118,7 @@ class _Stream(_torch_data.Rows):
         super().__init__(dataset)
         self._chosen = chosen
 
-    def collate(self, rows: list[Any], first: int) -> Any:  # noqa: ARG002 - errors name columns
+    def collate(self, rows: list[Any], first: int | None) -> Any:  # noqa: ARG002 - errors name columns
         """Rows as columns."""
         asked = self._chosen.names(rows[0])
         for row in rows:

@@ -13,7 +13,7 @@ from grampus._training.feed import StreamFeed, TableFeed
 from grampus._training.model import Reduction
 from grampus.frameworks import _torch_batches, _torch_data, _torch_datasets
 from grampus.frameworks._torch_devices import Ahead
-from grampus.frameworks._torch_samplers import share_generators
+from grampus.frameworks._torch_samplers import share_samplers
 from grampus.shards import batches
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _feed(
             ),
         )
         if isinstance(value, torch_data.DataLoader):
-            share_generators(value, lanes.group)
+            share_samplers(value, lanes.group)
     if isinstance(value, _torch_batches.Batches):
         # It gives batches, which are no rows, and in a process group those of its rank.
         value = torch_data.DataLoader(value.whole(), batch_size=None)

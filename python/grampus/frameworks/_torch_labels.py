@@ -12,14 +12,15 @@ from grampus._training import trees
 from grampus._training.feed import row_numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from grampus._training.feed import Batch
 
-# What torch's losses say, and what indexing says.
-_SAID = re.compile(
-    r"Target (-?\d+) is out of bounds|index (-?\d+) is out of bounds for dimension 1 with size (\d+)"
-)
-_SHARES = "between 0 and 1"
-_IGNORED = -100
+# What torch's losses say of a label that is no class; the margin loss does not say of which.
+_NO_CLASS = re.compile(r"^(?:Target (-?\d+) is out of bounds|target out of range)")
+_NO_SHARE = "all elements of target should be between 0 and 1"
+# Where a batch without `x` and `y` may have its targets.
+_TARGETS = ("y", "labels", "label", "targets", "target")
 
 
 class _OddLabel(NamedTuple):
@@ -30,23 +31,20 @@ class _OddLabel(NamedTuple):
     classes: int | None
 
 
-def mark(error: Exception, criterion: Any, output: Any, target: Any) -> None:
-    """Keep with an error of a loss which label it met, if it was one."""
-    tensors = isinstance(output, torch.Tensor) and isinstance(target, torch.Tensor)
-    if not tensors or output.dim() < 2 or not target.dim() or not target.is_cpu:
+def mark(error: Exception, output: Any, target: Any) -> None:
+    """Keep with an error of a loss which label it met, if it says that it met one that is out of range."""
+    if not isinstance(output, torch.Tensor) or not isinstance(target, torch.Tensor):
         return
-    if isinstance(criterion, torch.nn.MultiLabelMarginLoss):
+    said = _NO_CLASS.search(str(error))
+    if not target.dim() or not target.is_cpu:
         return
-    classes = None
-    if not target.is_floating_point():
+    if said is not None and output.dim() > 1 and not target.is_floating_point():
         classes = output.shape[1]
-        odd = (target < 0) | (target >= classes)
-        odd &= target != getattr(criterion, "ignore_index", _IGNORED)
-    elif _SHARES in str(error):
-        odd = ~((target >= 0) & (target <= 1))
-    else:
-        return
-    _keep(error, target, odd, classes)
+        # Labels that a loss ignores may be out of range, too.
+        odd = (target < 0) | (target >= classes) if said[1] is None else target == int(said[1])
+        _keep(error, target, odd, classes)
+    elif _NO_SHARE in str(error):
+        _keep(error, target, ~((target >= 0) & (target <= 1)), None)
 
 
 def _keep(error: Exception, target: Any, odd: Any, classes: int | None) -> None:
@@ -64,10 +62,12 @@ def name(error: Exception, part: Batch) -> None:
     if "_label" not in error.__dict__:
         _seek(error, part.values)
     odd: _OddLabel | None = error.__dict__.pop("_label", None)
-    rows = row_numbers(part.rows)
-    if odd is None or odd.place >= len(rows):
+    if odd is None:
         return
-    text = f"{str(error).rstrip('. ')}: row {rows[odd.place]} has the label {odd.label:g}"
+    rows = [] if part.numbers is None else row_numbers(part.numbers)
+    # A target need not have a place for each row.
+    where = f"row {rows[odd.place]}" if odd.place < len(rows) else "a row of the batch"
+    text = f"{str(error).rstrip('. ')}: {where} has the label {odd.label:g}"
     if odd.classes is not None:
         text += (
             f", and the model's output has {odd.classes} classes: labels must be from 0 to {odd.classes - 1}"
@@ -76,13 +76,20 @@ def name(error: Exception, part: Batch) -> None:
 
 
 def _seek(error: Exception, values: Any) -> None:
-    """Look for the label that a step of the user's own has met: targets are last."""
-    said = _SAID.search(str(error))
-    if said is None:
+    """Look for the label that a step of the user's own has met."""
+    said = _NO_CLASS.search(str(error))
+    if said is None or said[1] is None:
         return
-    label = int(said[1] or said[2])
-    for leaf in reversed(trees.leaves(values)):
+    for leaf in trees.leaves(_targets(values)):
         is_label = isinstance(leaf, torch.Tensor) and not leaf.is_floating_point() and leaf.dim()
-        if is_label and leaf.is_cpu and bool((leaf == label).any()):
-            _keep(error, leaf, leaf == label, None if said[3] is None else int(said[3]))
+        if is_label and leaf.is_cpu and bool((leaf == int(said[1])).any()):
+            _keep(error, leaf, leaf == int(said[1]), None)
             return
+
+
+def _targets(values: Any) -> Any:
+    """What are targets of a batch by its form: inputs may hold the same number."""
+    if hasattr(values, "keys"):
+        named: Mapping[str, Any] = values
+        return [named[name] for name in _TARGETS if name in named]
+    return list(values[-1:]) if isinstance(values, list | tuple) else []

@@ -203,7 +203,7 @@ class Operated(OperatorEvaluation):
         loss = self._loss_of(lane, said) if share else 0.0
         self._losses[lane] = loss * (rows if self.owns_epoch else share)
         self._seen = rows
-        self._heard(lane, loss, part.rows, 0)
+        self._heard(lane, loss, part.numbers, 0)
         self._count(self.own, said, rows)
         self._look_at_call(lane)
         if not self.owns_epoch and share:

@@ -29,7 +29,7 @@ def loss_of(criterion: Any, output: Any, target: Any) -> Any:
         try:
             loss = criterion(output, target)
         except (IndexError, RuntimeError) as error:
-            _torch_labels.mark(error, criterion, output, target)
+            _torch_labels.mark(error, output, target)
             raise
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         what = type(loss).__name__

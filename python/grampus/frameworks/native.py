@@ -12,7 +12,7 @@ import numpy as np
 
 from grampus import _exception, _native
 from grampus._training import creator, trees
-from grampus._training.feed import Batch, StreamFeed, TableFeed
+from grampus._training.feed import Batch, StreamFeed, TableFeed, row_numbers
 from grampus._training.kept import NothingKept
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means
@@ -183,7 +183,7 @@ class Model(LoopModel):
         if value - value != 0.0:
             first = native.first_not_finite()
             hint = "" if first is None else f"; layer {first[0]} ({first[1]}) is the first that is not finite"
-            self.odd_losses.append((lane, loss, part.rows, hint))
+            self.odd_losses.append((lane, loss, part.numbers, hint))
         if lane == 0 and self._buffers:
             self._first_buffers = native.buffers()
         self._gradients.end(value, 0.0, wants_to_stop())
@@ -286,13 +286,13 @@ class Model(LoopModel):
         """The loss of some rows; their metrics go to the meters."""
         try:
             inputs, target = self._split(part.values)
-            loss, told = self.module.native.evaluate(inputs, target, len(part.rows))
+            loss, told = self.module.native.evaluate(inputs, target, part.size)
         except Exception as error:
             self._note(error, lane, len(part.rows), part)
             raise
         output = self.module.outputs(told)
         for meter in meters.values():
-            meter.update(output, target, range(part.first, part.first + len(part.rows)))
+            meter.update(output, target, range(part.first, part.first + part.size))
         return float(loss)
 
     def predict(self, lane: int, part: Batch) -> Any:
@@ -309,9 +309,8 @@ class Model(LoopModel):
         """Say where it was, without changing what it is."""
         shapes = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in trees.leaves(part.values))
         where = ""
-        if hasattr(error, "row"):
-            numbers = np.frombuffer(part.rows, np.int64) if isinstance(part.rows, bytearray) else part.rows
-            where = f", row {int(numbers[error.row])} of the data"
+        if hasattr(error, "row") and part.numbers is not None:
+            where = f", row {row_numbers(part.numbers)[error.row]} of the data"
         batch = f"a batch of {rows} {'row' if rows == 1 else 'rows'} ({shapes})"
         _exception.note(error, f"grampus: in lane {lane}, {batch}{when}{where}")
 

@@ -236,7 +236,7 @@ class Model(LoopModel):
         self._look_for_broadcast(lane, output, target)
         judged = (_torch_outputs.judged(output), target) if self.meters.get(lane) else None
         if self._late is not None:
-            self._late.add(loss, (part.rows, rows), judged)
+            self._late.add(loss, (part.numbers, rows), judged)
             gradients.end(0.0, 0.0, wants_to_stop())
             return
         value = loss.item() if share else 0.0
@@ -245,7 +245,7 @@ class Model(LoopModel):
             if check.tries(lane):
                 self._try_loss(check, lane, rows, (output, target), value / share, part.values)
         self.repeated.add(lane, value / share if share else value)
-        self._heard(lane, value / share if share else value, part.rows, rows)
+        self._heard(lane, value / share if share else value, part.numbers, rows)
         gradients.end(value, self._buffers.end(lane), wants_to_stop())  # type: ignore[union-attr]
         if judged is not None:
             self._unmetered.append((lane, *judged))
@@ -506,9 +506,7 @@ class Model(LoopModel):
         value = float(loss.item())
         self._check_evaluated(lane, part.values, (output, target), value)
         for meter in meters.values():
-            meter.update(
-                _torch_outputs.judged(output), target, range(part.first, part.first + len(part.rows))
-            )
+            meter.update(_torch_outputs.judged(output), target, range(part.first, part.first + part.size))
         return value
 
     def _check_evaluated(self, lane: int, values: Any, seen: tuple[Any, Any], loss: float) -> None:
