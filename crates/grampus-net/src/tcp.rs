@@ -35,9 +35,9 @@ pub(crate) fn tune(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes back the deadlines of [`tune`]: to the kernel, a peer that does not read for long looks like one that is gone.
+/// Takes back the deadline of [`tune`] for what is sent: to the kernel, a peer that does not read for long looks like one that
+/// is gone. Keepalive stays: the kernel of a peer that does not read answers it, and a host that is gone does not.
 pub(crate) fn untime(stream: impl AsFd) -> io::Result<()> {
-    sockopt::set_socket_keepalive(&stream, false)?;
     sockopt::set_tcp_user_timeout(&stream, 0)?;
     Ok(())
 }
