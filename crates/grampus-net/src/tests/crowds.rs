@@ -4,16 +4,16 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::{Over, Server, run};
+use crate::listen::room;
 use crate::{Limits, connect};
 
 /// More than the listener keeps.
 const CROWD: usize = 600;
-/// Silent connections that it keeps.
-const KEPT: usize = 512;
 /// Workers of one host that come at once.
 const PEERS: usize = 300;
 /// Far longer than a test may take: nobody is rescued by a deadline.
@@ -89,7 +89,7 @@ fn a_crowd_from_one_address_keeps_the_connections_of_others() {
             }
             let mut byte = [0];
             // With the other one there are more than it keeps.
-            let last_closed = CROWD - KEPT;
+            let last_closed = CROWD - room(getrlimit(Resource::Nofile).current).0;
             assert_eq!(crowd[last_closed].read(&mut byte).await.unwrap(), 0);
             for open in [&crowd[last_closed + 1], &other] {
                 assert_eq!(
@@ -134,5 +134,65 @@ fn many_peers_that_come_at_once_are_all_let_in() {
             links.into_iter().filter(Result::is_ok).count()
         };
         assert_eq!(tokio::join!(serving, knocking), (PEERS, PEERS));
+    });
+}
+
+#[test]
+fn strangers_hold_a_quarter_of_the_descriptors_at_most() {
+    assert_eq!(room(None), (512, 256));
+    assert_eq!(room(Some(1 << 20)), (512, 256));
+    for limit in [1024, 256, 64] {
+        let (silent, shaking) = room(Some(limit));
+        assert!(silent + shaking <= limit as usize / 4, "{limit}");
+    }
+    assert_eq!(room(Some(0)), (2, 1));
+}
+
+#[test]
+fn a_peer_gets_through_while_others_from_elsewhere_go_on_to_come() {
+    run(async {
+        let server = Server::start(Over::Tcp, &LIMITS).await;
+        let address = server.listener.local_addr().unwrap();
+        let serving = async {
+            let mut handshakes = tokio::task::JoinSet::new();
+            loop {
+                tokio::select! {
+                    // It takes its time for each, so that more come meanwhile than it takes.
+                    () = tokio::time::sleep(Duration::from_millis(5)), if !handshakes.is_empty() => {
+                        let incoming = server.listener.accept().await.unwrap();
+                        drop(handshakes.spawn(incoming.handshake()));
+                    }
+                    incoming = server.listener.accept(), if handshakes.is_empty() => {
+                        drop(handshakes.spawn(incoming.unwrap().handshake()));
+                    }
+                    Some(shaken) = handshakes.join_next() => {
+                        if let Ok(Ok(link)) = shaken {
+                            return link;
+                        }
+                    }
+                }
+            }
+        };
+        let crowd = async {
+            let mut crowd = std::collections::VecDeque::new();
+            loop {
+                let mut other = stranger(Ipv4Addr::new(127, 0, 0, 2), address).await;
+                other.write_all(&[22]).await.unwrap();
+                crowd.push_back(other);
+                if crowd.len() > 200 {
+                    // Its place is free again for the next one.
+                    drop(crowd.pop_front());
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let peer = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            connect(&server.join, "worker-3", &LIMITS).await.unwrap()
+        };
+        tokio::select! {
+            () = crowd => unreachable!(),
+            (link, _other) = async { tokio::join!(serving, peer) } => assert_eq!(link.peer.name, "worker-3"),
+        }
     });
 }
