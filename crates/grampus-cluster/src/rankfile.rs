@@ -17,6 +17,8 @@ use grampus_core::{Clock, SystemClock};
 
 /// Output of all ranks of a host that waits for a disk which does not take it.
 const WAITING: usize = 16 << 20;
+/// What a chunk takes beside its bytes, in the queue and in the allocator: output may come byte by byte.
+const CHUNK_COST: usize = size_of::<Chunk>() + 32;
 
 /// What the files have to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +59,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     chunks: VecDeque<Chunk>,
+    /// What they cost, with the one that is being written.
     bytes: usize,
     /// The thread writes a chunk, which is not among them any more.
     busy: bool,
@@ -76,6 +79,12 @@ struct Queue {
 struct Chunk {
     rank: u32,
     bytes: Vec<u8>,
+}
+
+impl Chunk {
+    fn cost(&self) -> usize {
+        CHUNK_COST + self.bytes.len()
+    }
 }
 
 impl RankFiles {
@@ -101,7 +110,7 @@ impl RankFiles {
     pub(crate) fn create(&self, rank: u32) {
         let mut queue = self.shared.lock();
         if !queue.broken {
-            // It takes no room, so it waits even where nothing else may.
+            // It takes next to no room, so it waits even where nothing else may.
             queue.push(rank, Vec::new());
             drop(queue);
             self.shared.changed.notify_all();
@@ -114,7 +123,7 @@ impl RankFiles {
         if queue.broken {
             return;
         }
-        queue.is_full |= queue.bytes + bytes.len() > WAITING;
+        queue.is_full |= queue.bytes + CHUNK_COST + bytes.len() > WAITING;
         if queue.is_full {
             let first = queue.missing.is_empty();
             // The rest of a line that was cut counts as one, so that no hole is empty.
@@ -226,7 +235,7 @@ impl Shared {
                 let written = write(&mut files, &self.dir, &chunk);
                 queue = self.lock();
                 queue.busy = false;
-                queue.bytes -= chunk.bytes.len();
+                queue.bytes -= chunk.cost();
                 queue.is_full &= queue.bytes > WAITING / 2;
                 queue.is_slow &= !queue.is_empty();
                 if let Err((path, error)) = written {
@@ -256,8 +265,9 @@ impl Queue {
     }
 
     fn push(&mut self, rank: u32, bytes: Vec<u8>) {
-        self.bytes += bytes.len();
-        self.chunks.push_back(Chunk { rank, bytes });
+        let chunk = Chunk { rank, bytes };
+        self.bytes += chunk.cost();
+        self.chunks.push_back(chunk);
     }
 }
 
@@ -346,7 +356,7 @@ mod tests {
         let path = stalled(folder.path(), 0);
         let (files, events) = files(folder.path());
         let chunk = b"0123456\n".repeat(1 << 17);
-        let (taken, lost) = (WAITING / chunk.len(), 3);
+        let (taken, lost) = (WAITING / (CHUNK_COST + chunk.len()), 3);
         for _ in 0..taken + lost {
             files.write(0, &chunk);
         }
@@ -387,6 +397,22 @@ mod tests {
             "{note}"
         );
         assert_eq!(fs::read(file_of(folder.path(), 1)).unwrap(), b"");
+    }
+
+    #[test]
+    fn output_that_comes_byte_by_byte_takes_no_more_room() {
+        // RF-2
+        let folder = tempfile::tempdir().unwrap();
+        let path = stalled(folder.path(), 0);
+        let (files, _events) = files(folder.path());
+        for _ in 0..WAITING / CHUNK_COST + 1 {
+            files.write(0, b"x");
+        }
+        let queue = files.shared.lock();
+        let held = queue.chunks.len() * (size_of::<Chunk>() + 32);
+        assert!(queue.is_full && held <= WAITING, "{held}");
+        drop(queue);
+        drop(rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
     }
 
     #[test]
