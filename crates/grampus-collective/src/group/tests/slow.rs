@@ -1,6 +1,7 @@
 //! Members that live and are slow: they are waited for, up to the deadline. `CL-9` and `CL-14` are here.
 
 use std::cell::Cell;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -86,6 +87,45 @@ fn a_member_that_comes_late_to_a_further_group_is_waited_for() {
                     pause(LONG);
                 }
                 let group = lobby.form(&super::id(3), rank, cards, &impatient()).unwrap();
+                group.barrier().unwrap();
+            });
+        }
+    });
+}
+
+/// Passes on three connections between two addresses, but not before a while.
+fn relay_later(from: &str, to: &str) {
+    pause(LONG);
+    let listener = TcpListener::bind(from).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (near, _) = listener.accept().unwrap();
+            let far = TcpStream::connect(to).unwrap();
+            let pass_on = |mut from: TcpStream, mut to: TcpStream| {
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Write);
+            };
+            let (back, on) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            scope.spawn(move || pass_on(near, far));
+            scope.spawn(move || pass_on(back, on));
+        }
+    });
+}
+
+/// Its neighbour has its own connections, and looks for signs of life, long before.
+#[test]
+fn a_member_whose_connections_take_long_to_make_is_not_silent() {
+    let lobbies = [1, 1, 2, 2].map(open_lobby);
+    let cards: Vec<_> = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
+    let port = cards[1].port;
+    let mut detour = cards.clone();
+    detour[1] = cards[1].clone().at("127.0.0.2");
+    std::thread::scope(|scope| {
+        scope.spawn(|| relay_later(&format!("127.0.0.2:{port}"), &format!("127.0.0.1:{port}")));
+        for (rank, lobby) in lobbies.iter().enumerate() {
+            let cards = if rank == 3 { &detour } else { &cards };
+            scope.spawn(move || {
+                let group = lobby.form(&super::id(1), rank, cards, &impatient()).unwrap();
                 group.barrier().unwrap();
             });
         }
