@@ -1,4 +1,4 @@
-"""Several hosts whose network is slow or flooded, or whose disk stalls: workers that live are not lost, and nothing waits for it."""
+"""Several hosts whose network is slow or flooded, or whose disk stalls: workers that live are not lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def driver(hosts, body, settings=""):
 
 
 def test_a_worker_whose_result_crosses_a_slow_link_is_not_lost(hosts, script, tmp_path):
-    """Two results at once: packets are lost, and what comes behind them is held back for longer than a worker may be silent."""
+    """Two at once: packets are lost, and what comes behind them is held back for longer than the limit."""
     body = """
         def slow():
             if gp.local_rank() == 0:

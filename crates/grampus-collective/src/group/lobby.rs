@@ -166,8 +166,7 @@ impl Lobby {
                 end: end.saturating_add(GRACE),
                 hope,
             };
-            let connections = dialling.connections(&runtime)?;
-            Ok((segment, connections))
+            dialling.connections(&runtime).map(|made| (segment, made))
         });
         let (segment, connections) = connected.inspect_err(|_| self.give_up(hash(id), &roster))?;
         let (segment, roster) = (Arc::new(segment), Arc::new(roster.clone()));

@@ -1,14 +1,14 @@
 //! Members that live and are slow: they are waited for, up to the deadline. `CL-9` and `CL-14` are here.
 
 use std::cell::Cell;
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{Gate, formed_by, on_hosts, open_lobby, pause};
+use super::{Gate, formed_by, on_hosts, open_lobby, pause, since};
 use crate::group::Group;
 use crate::numerics::{DType, Op};
 use crate::request::Request;
+use crate::shared::monotonic;
 use crate::{CollectiveError, Loss, Settings};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -93,40 +93,30 @@ fn a_member_that_comes_late_to_a_further_group_is_waited_for() {
     });
 }
 
-/// Passes on three connections between two addresses, but not before a while.
-fn relay_later(from: &str, to: &str) {
-    pause(LONG);
-    let listener = TcpListener::bind(from).unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            let (near, _) = listener.accept().unwrap();
-            let far = TcpStream::connect(to).unwrap();
-            let pass_on = |mut from: TcpStream, mut to: TcpStream| {
-                let _ = std::io::copy(&mut from, &mut to);
-                let _ = to.shutdown(Shutdown::Write);
-            };
-            let (back, on) = (far.try_clone().unwrap(), near.try_clone().unwrap());
-            scope.spawn(move || pass_on(near, far));
-            scope.spawn(move || pass_on(back, on));
-        }
-    });
-}
-
 /// Its neighbour has its own connections, and looks for signs of life, long before.
 #[test]
 fn a_member_whose_connections_take_long_to_make_is_not_silent() {
     let lobbies = [1, 1, 2, 2].map(open_lobby);
     let cards: Vec<_> = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
-    let port = cards[1].port;
-    let mut detour = cards.clone();
-    detour[1] = cards[1].clone().at("127.0.0.2");
+    // Rank 3 finds no rank 1 there, and both try until their time is over.
+    let mut elsewhere = cards.clone();
+    elsewhere[1] = cards[1].clone().at("127.0.0.2");
+    let settings = Settings {
+        forming: LONG,
+        ..impatient()
+    };
+    let began = monotonic();
     std::thread::scope(|scope| {
-        scope.spawn(|| relay_later(&format!("127.0.0.2:{port}"), &format!("127.0.0.1:{port}")));
         for (rank, lobby) in lobbies.iter().enumerate() {
-            let cards = if rank == 3 { &detour } else { &cards };
+            let cards = if rank == 3 { &elsewhere } else { &cards };
             scope.spawn(move || {
-                let group = lobby.form(&super::id(1), rank, cards, &impatient()).unwrap();
-                group.barrier().unwrap();
+                let formed = lobby.form(&super::id(1), rank, cards, &settings);
+                if rank % 2 == 0 {
+                    let error = formed.unwrap().barrier().unwrap_err();
+                    assert!(since(began) > LONG, "after {:?}: {error}", since(began));
+                } else {
+                    assert!(formed.is_err());
+                }
             });
         }
     });
