@@ -1,16 +1,19 @@
 //! Strangers who connect and say nothing, or little, keep nobody out.
 
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::{Over, Server, run};
-use crate::listen::room;
-use crate::{Limits, connect};
+use super::{JOB, Over, Server, key, run};
+use crate::arrivals::Arrivals;
+use crate::listen::{Raw, room};
+use crate::{Limits, connect, tls};
 
 /// More than the listener keeps.
 const CROWD: usize = 600;
@@ -149,50 +152,30 @@ fn strangers_hold_a_quarter_of_the_descriptors_at_most() {
 }
 
 #[test]
-fn a_peer_gets_through_while_others_from_elsewhere_go_on_to_come() {
+fn handshakes_go_to_the_address_that_has_the_fewest_and_none_waits_for_ever() {
     run(async {
-        let server = Server::start(Over::Tcp, &LIMITS).await;
-        let address = server.listener.local_addr().unwrap();
-        let serving = async {
-            let mut handshakes = tokio::task::JoinSet::new();
-            loop {
-                tokio::select! {
-                    // It takes its time for each, so that more come meanwhile than it takes.
-                    () = tokio::time::sleep(Duration::from_millis(5)), if !handshakes.is_empty() => {
-                        let incoming = server.listener.accept().await.unwrap();
-                        drop(handshakes.spawn(incoming.handshake()));
-                    }
-                    incoming = server.listener.accept(), if handshakes.is_empty() => {
-                        drop(handshakes.spawn(incoming.unwrap().handshake()));
-                    }
-                    Some(shaken) = handshakes.join_next() => {
-                        if let Ok(Ok(link)) = shaken {
-                            return link;
-                        }
-                    }
-                }
-            }
-        };
-        let crowd = async {
-            let mut crowd = std::collections::VecDeque::new();
-            loop {
-                let mut other = stranger(Ipv4Addr::new(127, 0, 0, 2), address).await;
-                other.write_all(&[22]).await.unwrap();
-                crowd.push_back(other);
-                if crowd.len() > 200 {
-                    // Its place is free again for the next one.
-                    drop(crowd.pop_front());
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let peer = async {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            connect(&server.join, "worker-3", &LIMITS).await.unwrap()
-        };
-        tokio::select! {
-            () = crowd => unreachable!(),
-            (link, _other) = async { tokio::join!(serving, peer) } => assert_eq!(link.peer.name, "worker-3"),
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let config = tls::server_config(JOB, &key(), "coordinator").unwrap();
+        let (mut arrivals, mut strangers) = (Arrivals::new(64), Vec::new());
+        for (number, host) in [3, 2, 2, 2, 2].into_iter().enumerate() {
+            let mut stranger = stranger(Ipv4Addr::new(127, 0, 0, host), address).await;
+            stranger.write_all(&[22]).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let raw = Raw::Tcp(stream, number.to_string(), Arc::clone(&config));
+            assert!(arrivals.push(raw).is_none());
+            strangers.push(stranger);
         }
+        let (mut order, mut places) = (String::new(), Vec::new());
+        for _ in 0..strangers.len() {
+            let raw = poll_fn(|context| arrivals.poll_word(context)).await.raw;
+            places.push(arrivals.shake(&raw));
+            let Raw::Tcp(_, number, _) = raw else {
+                unreachable!()
+            };
+            order += &number;
+        }
+        // The newest; the other address; of the first one the newest and the oldest by turns.
+        assert_eq!(order, "40312");
     });
 }
