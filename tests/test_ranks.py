@@ -172,6 +172,26 @@ except gp.CollectiveError as error:
     assert (len(said), sum(said)) == (3, 2), out
 
 
+def test_meeting_and_forming_have_one_deadline(tmp_path):
+    text = """
+import time
+from grampus import _ranks
+if gp.rank() == 1:
+    # It meets the other in time, and never forms the group.
+    time.sleep(4)
+    _ranks.meet(30)
+    time.sleep(8)
+else:
+    began = time.monotonic()
+    try:
+        gp.collective.form(deadline=6)
+    except gp.CollectiveError as error:
+        print("came", "rank 1 on" in str(error), time.monotonic() - began < 9)
+"""
+    code, out, err = ranks(tmp_path, text, script="import grampus as gp\n")
+    assert (code, came(out)) == (0, ["True True"]), out + err
+
+
 def test_every_rank_has_the_history(tmp_path):
     text = """
 est = estimator()

@@ -52,7 +52,8 @@ def test_a_log_folder_that_stalls_holds_up_nobody(stalled, capfd):
     found = []
     reader = threading.Thread(target=read_all, args=(stalled / "rank-0.log", found), daemon=True)
     reader.start()
-    assert wait_until(lambda: len(found) >= KEPT // 1024 - 100)
+    # Each piece of output costs a little beside its bytes.
+    assert wait_until(lambda: len(found) >= 0.9 * KEPT / 1024)
     gp.run(lambda: print("the end"))
     gp.stop()
     reader.join(PATIENCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,6 +68,7 @@ def leave() -> None:
 
 def form(ranks: list[int] | None, deadline: float) -> _native.Group:
     """Form the group of some ranks, or of all. All of them must do so, equally often."""
+    began = time.monotonic()
     seat = _seat or _alone(deadline)
     if ranks is None:
         ranks = list(range(len(seat.cards)))
@@ -78,7 +80,9 @@ def form(ranks: list[int] | None, deadline: float) -> _native.Group:
     # A higher number each time: what is left of the last group can never be taken for the new one.
     generation = _formed[name] = _formed.get(name, 0) + 1
     cards = [seat.cards[rank] for rank in ranks]
-    group = seat.lobby.form(name, generation, ranks.index(seat.rank), cards, ranks, deadline)
+    # Meeting the other ranks of `grampus run` has taken its part of the time, and has found all there.
+    left = max(deadline - (time.monotonic() - began), min(deadline, 1.0))
+    group = seat.lobby.form(name, generation, ranks.index(seat.rank), cards, ranks, deadline, left)
     _groups.append(group)
     return group
 

@@ -320,6 +320,7 @@ class Lobby:
         cards: list[tuple[str, bytes]],
         labels: list[int],
         deadline: float,
+        forming: float | None = None,
     ) -> Group: ...
 
 @final

@@ -18,6 +18,8 @@ use grampus_core::{Clock, SystemClock};
 
 /// Output of all ranks of a host that waits for a disk which does not take it.
 const WAITING: usize = 16 << 20;
+/// What a chunk takes beside its bytes, in the queue and in the allocator: output may come byte by byte.
+const CHUNK_COST: usize = size_of::<Chunk>() + 32;
 
 /// What the files have to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +68,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     chunks: VecDeque<Chunk>,
+    /// What they cost, with the one that is being written.
     bytes: usize,
     /// The thread writes a chunk, which is not among them any more.
     busy: bool,
@@ -95,6 +98,12 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
+impl Chunk {
+    fn cost(&self) -> usize {
+        CHUNK_COST + self.bytes.len()
+    }
+}
+
 impl RankFiles {
     /// Files in a folder, which is made if need be. Events come from another thread.
     pub(crate) fn open(dir: PathBuf, tell: impl Fn(FileEvent) + Send + Sync + 'static) -> io::Result<Self> {
@@ -116,7 +125,7 @@ impl RankFiles {
 
     /// Makes the file of a rank, which may never write anything.
     pub(crate) fn create(&self, rank: u32) {
-        // It takes no room, so it waits even where nothing else may.
+        // It takes next to no room, so it waits even where nothing else may.
         self.shared.lock().push(rank, Vec::new());
         self.shared.changed.notify_all();
     }
@@ -128,7 +137,7 @@ impl RankFiles {
             broken.lines += lines(bytes);
             return;
         }
-        queue.is_full |= queue.bytes + bytes.len() > WAITING;
+        queue.is_full |= queue.bytes + CHUNK_COST + bytes.len() > WAITING;
         if queue.is_full {
             let first = queue.missing.is_empty();
             // The rest of a line that was cut counts as one, so that no hole is empty.
@@ -242,7 +251,7 @@ impl Shared {
                 let failed = write(&mut files, &self.dir, &chunk).err();
                 queue = self.lock();
                 queue.busy = false;
-                queue.bytes -= chunk.bytes.len();
+                queue.bytes -= chunk.cost();
                 if let Some(failed) = failed {
                     files.remove(&chunk.rank);
                     (self.tell)(queue.give_up(chunk.rank, failed));
@@ -269,8 +278,9 @@ impl Queue {
     /// Has a chunk written, unless its file takes nothing more.
     fn push(&mut self, rank: u32, bytes: Vec<u8>) {
         if !self.broken.contains_key(&rank) {
-            self.bytes += bytes.len();
-            self.chunks.push_back(Chunk { rank, bytes });
+            let chunk = Chunk { rank, bytes };
+            self.bytes += chunk.cost();
+            self.chunks.push_back(chunk);
         }
     }
 
@@ -285,7 +295,7 @@ impl Queue {
         let (gone, left): (Vec<_>, Vec<_>) = self.chunks.drain(..).partition(|chunk| chunk.rank == rank);
         self.chunks = left.into();
         for chunk in gone {
-            self.bytes -= chunk.bytes.len();
+            self.bytes -= chunk.cost();
             lost += lines(&chunk.bytes);
         }
         lost += self.missing.remove(&rank).unwrap_or_default();
@@ -466,7 +476,7 @@ mod tests {
         let path = stalled(folder.path(), 0);
         let (files, events) = files(folder.path());
         let chunk = b"0123456\n".repeat(1 << 17);
-        let (taken, lost) = (WAITING / chunk.len(), 3);
+        let (taken, lost) = (WAITING / (CHUNK_COST + chunk.len()), 3);
         for _ in 0..taken + lost {
             files.write(0, &chunk);
         }
@@ -507,6 +517,22 @@ mod tests {
             "{note}"
         );
         assert_eq!(fs::read(file_of(folder.path(), 1)).unwrap(), b"");
+    }
+
+    #[test]
+    fn output_that_comes_byte_by_byte_takes_no_more_room() {
+        // RF-2
+        let folder = tempfile::tempdir().unwrap();
+        let path = stalled(folder.path(), 0);
+        let (files, _events) = files(folder.path());
+        for _ in 0..WAITING / CHUNK_COST + 1 {
+            files.write(0, b"x");
+        }
+        let queue = files.shared.lock();
+        let held = queue.chunks.len() * (size_of::<Chunk>() + 32);
+        assert!(queue.is_full && held <= WAITING, "{held}");
+        drop(queue);
+        drop(rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
     }
 
     #[test]

@@ -13,7 +13,8 @@ use grampus_net::Security;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a call waits for a member that lives but does not make the call.
+    /// How long a call waits for a member that lives but does not make the call, from the last byte of a call of the group that
+    /// moved.
     pub deadline: Duration,
     /// How long a member's process may give no sign of life. A process that ends is noticed at once.
     pub silence: Duration,

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use crate::handshake::{Identity, check_name};
 use crate::link::{Inlet, Outlet};
 use crate::stream::Inbound;
-use crate::tcp::{self, TcpOutlet, TcpSource};
+use crate::tcp;
 use crate::unix::{UnixOutlet, UnixSource, UnixWire};
 use crate::{Limits, Link, NetError, Peer, Receiver, Sender, TransportKind, greeting, hidden, private, tls};
 
@@ -191,9 +191,9 @@ pub(crate) fn unix_link(
 }
 
 pub(crate) fn tcp_link(stream: tcp::Stream, name: String, address: String, limits: &Limits) -> Link {
-    let (read, write) = tokio::io::split(stream);
-    let outlet = Outlet::Tcp(Box::new(TcpOutlet::new(write)));
-    let inlet = Inlet::Tcp(Box::new(Inbound::new(TcpSource::new(read), limits)));
+    let (source, outlet) = tcp::split(stream);
+    let outlet = Outlet::Tcp(Box::new(outlet));
+    let inlet = Inlet::Tcp(Box::new(Inbound::new(source, limits)));
     let transport = TransportKind::Tcp;
     link(
         Peer {

@@ -40,6 +40,7 @@ mod secret;
 mod stream;
 mod tcp;
 mod tls;
+mod traffic;
 mod unix;
 mod wire;
 

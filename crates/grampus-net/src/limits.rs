@@ -11,7 +11,8 @@ pub struct Limits {
     pub parts: usize,
     /// Most bytes of a frame's memory.
     pub memory: u64,
-    /// How long one write may take, or the rest of a frame that has begun; for memory over TCP, each chunk of it.
+    /// How long a frame that has begun may make no progress: no byte of it moves. On a Unix socket, how long sending one may
+    /// take, since only a peer that does not read holds it up.
     pub io: Duration,
     /// How long making a connection may take, and then once more the handshake on it.
     pub handshake: Duration,

@@ -108,7 +108,7 @@ impl Sender {
         self.busy = true;
         let (label, limits) = (&self.label, &self.limits);
         let sent = match &mut self.outlet {
-            // Memory over TCP takes as long as it takes; there each chunk has its deadline.
+            // A frame over TCP takes as long as it takes, while bytes move.
             Outlet::Tcp(outlet) => outlet.send(frame, label, limits).await,
             Outlet::Memory(outlet) => in_time(outlet.send(frame, label, limits), label, limits).await,
             Outlet::Unix(outlet) => in_time(outlet.send(frame, label, limits), label, limits).await,
@@ -140,13 +140,16 @@ pub(crate) async fn in_time(
 ) -> Result<(), NetError> {
     tokio::time::timeout(limits.io, sending)
         .await
-        .unwrap_or_else(|_| {
-            Err(NetError::Deadline {
-                what: format!("sending to {label}"),
-                after: limits.io,
-                hint: "the process there does not read: it may be stopped or the network cut",
-            })
-        })
+        .unwrap_or_else(|_| Err(unread(label, limits)))
+}
+
+/// What was sent does not get on.
+pub(crate) fn unread(label: &Arc<str>, limits: &Limits) -> NetError {
+    NetError::Deadline {
+        what: format!("sending to {label}"),
+        after: limits.io,
+        hint: "the process there does not read: it may be stopped or the network cut",
+    }
 }
 
 /// The receiving half of a link.
@@ -165,8 +168,9 @@ impl Receiver {
         }
     }
 
-    /// A count of the bytes that have come, for whoever takes silence for death: a large frame is on its way for
-    /// longer than a peer may be silent. In memory frames come whole, and nothing is counted.
+    /// A count that grows with every byte that comes, for whoever takes silence for death: a large frame is on its way for
+    /// longer than a peer may be silent. So it does, while somebody receives, with what the kernel holds back behind a lost
+    /// packet. In memory frames come whole, and nothing is counted.
     pub fn received(&self) -> Arc<AtomicU64> {
         match &self.inlet {
             Inlet::Memory(_) => Arc::default(),

@@ -9,20 +9,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use grampus_core::{JobId, JobKey};
+use rustix::process::{Resource, getrlimit};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-use crate::arrivals::{Arrival, Arrivals};
+use crate::arrivals::{Arrival, Arrivals, ShakingPlace};
 use crate::connect::{self, COORDINATOR};
 use crate::handshake::{Identity, check_name};
 use crate::unix::UnixWire;
 use crate::{Limits, Link, NetError, Security, Wire, greeting, hidden, private, tcp, tls, wire};
 
-/// Connections that may be in their handshake at once. With those that are silent (see [`crate::arrivals`]), strangers can hold no
-/// more descriptors than twice this; each gives its place back by [`Limits::handshake`].
-const HANDSHAKES: usize = 256;
+/// The most descriptors that strangers may hold, and the part of this process's limit that they may hold at most. A third of them
+/// may be in their handshake at once; the others are silent (see [`crate::arrivals`]). Each is given back by
+/// [`Limits::handshake`].
+const STRANGERS: u64 = 768;
+const PART: u64 = 4;
 /// Where all of these places are taken and none becomes free for so long, whoever has had one for longer than `LONG_HANDSHAKE`
 /// loses it: a handshake takes milliseconds.
 const NO_PLACE_FOR: Duration = Duration::from_millis(250);
@@ -131,7 +134,8 @@ impl Listener {
 
     fn new(socket: Socket, job: JobId, key: JobKey, limits: &Limits) -> Result<Self, NetError> {
         let identity = Arc::new(Identity::new(job, &key)?);
-        let slots = Arc::new(Semaphore::new(HANDSHAKES));
+        let (silent, shaking) = room(getrlimit(Resource::Nofile).current);
+        let slots = Arc::new(Semaphore::new(shaking));
         Ok(Self {
             socket,
             job,
@@ -141,7 +145,7 @@ impl Listener {
             limits: *limits,
             slots,
             cutoff: watch::Sender::default(),
-            arrivals: Mutex::default(),
+            arrivals: Mutex::new(Arrivals::new(silent)),
         })
     }
 
@@ -275,6 +279,7 @@ impl Listener {
         silent: Option<Duration>,
     ) -> Incoming {
         Incoming {
+            _place: self.arrivals().shake(&arrival.raw),
             raw: arrival.raw,
             silent,
             began: Instant::now(),
@@ -303,6 +308,7 @@ pub struct Incoming {
     name: Arc<str>,
     limits: Limits,
     _slot: Option<OwnedSemaphorePermit>,
+    _place: ShakingPlace,
 }
 
 impl Incoming {
@@ -366,6 +372,13 @@ impl Incoming {
         };
         in_time(shaking, room, &label, &limits).await
     }
+}
+
+/// How many strangers may be silent and how many in their handshake, where a process may have so many descriptors.
+pub(crate) fn room(limit: Option<u64>) -> (usize, usize) {
+    let all = limit.unwrap_or(u64::MAX) / PART;
+    let shaking = (all.min(STRANGERS) / 3).max(1) as usize;
+    (2 * shaking, shaking)
 }
 
 fn late(label: &Arc<str>, after: Duration) -> NetError {

@@ -6,19 +6,28 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::decoder::Decoder;
 use crate::frame::Way;
+use crate::traffic::LOOK;
 use crate::{Frame, Limits, Memory, NetError, tls};
 
-/// Memory is streamed in pieces of this size, each under a deadline of its own.
+/// Memory is streamed in pieces of this size.
 pub(crate) const CHUNK: usize = 256 << 10;
 
 /// The receiving half of a byte stream.
 pub(crate) trait Source: Send {
     /// Reads what is there, at least a byte; 0 at the end. Dropping the future loses nothing.
     fn fill(&mut self, space: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
+
+    /// The kernel may hold back what has come.
+    const HOLDS_BACK: bool = false;
+
+    /// Packets with data that came since the last look, also such as cannot be read yet.
+    fn held_back(&mut self) -> u32 {
+        0
+    }
 
     /// The oldest descriptor that came and was not asked for yet.
     fn descriptor(&mut self) -> Option<OwnedFd>;
@@ -33,7 +42,7 @@ pub(crate) struct Inbound<S> {
     decoder: Decoder,
     /// A frame whose memory is still coming, and how much of it has come.
     open: Option<(Frame, Memory, u64)>,
-    /// When what has begun must have arrived.
+    /// When more of what has begun must have arrived.
     deadline: Option<Instant>,
     /// Bytes that have come.
     received: Arc<AtomicU64>,
@@ -56,7 +65,7 @@ impl<S: Source> Inbound<S> {
 
     pub async fn recv(&mut self, label: &Arc<str>, limits: &Limits) -> Result<Option<Frame>, NetError> {
         loop {
-            if let Some(frame) = self.assemble(limits)? {
+            if let Some(frame) = self.assemble()? {
                 self.deadline = None;
                 return Ok(Some(frame));
             }
@@ -64,17 +73,15 @@ impl<S: Source> Inbound<S> {
             let begun = self.open.is_some() || !self.decoder.is_empty();
             let room = if self.open.is_some() { CHUNK } else { 0 };
             let reading = self.source.fill(self.decoder.space(room));
-            let read = if begun {
-                let until = *self.deadline.get_or_insert_with(|| Instant::now() + limits.io);
-                tokio::time::timeout_at(until, reading)
-                    .await
-                    .map_err(|_| NetError::Deadline {
-                        what: format!("the rest of a frame from {label}"),
-                        after: limits.io,
-                        hint: "the process there may be stopped or the network cut",
-                    })?
-            } else {
-                reading.await
+            let deadline = begun.then(|| *self.deadline.get_or_insert_with(|| Instant::now() + limits.io));
+            let look = S::HOLDS_BACK.then(|| Instant::now() + LOOK);
+            let read = match deadline.into_iter().chain(look).min() {
+                Some(until) => timeout_at(until, reading).await,
+                None => Ok(reading.await),
+            };
+            let Ok(read) = read else {
+                self.look(deadline, label, limits)?;
+                continue;
             };
             match read {
                 Ok(0) if begun => return Err(closed(label, "in the middle of a frame")),
@@ -82,17 +89,33 @@ impl<S: Source> Inbound<S> {
                 Ok(count) => {
                     self.received.fetch_add(count as u64, Ordering::Relaxed);
                     self.decoder.filled(count);
+                    self.deadline = None;
                 }
                 Err(source) => return Err(link_error(source, "cannot read from", label, limits)),
-            }
-            if self.open.is_some() {
-                self.deadline = None;
             }
         }
     }
 
+    /// Nothing could be read for a while: an error where nothing has come at all for too long.
+    fn look(&mut self, deadline: Option<Instant>, label: &Arc<str>, limits: &Limits) -> Result<(), NetError> {
+        let came = self.source.held_back();
+        if came > 0 {
+            self.received.fetch_add(u64::from(came), Ordering::Relaxed);
+            self.deadline = None;
+            return Ok(());
+        }
+        match deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(NetError::Deadline {
+                what: format!("the rest of a frame from {label}"),
+                after: limits.io,
+                hint: "the process there may be stopped or the network cut",
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// A frame, if all of it has come.
-    fn assemble(&mut self, limits: &Limits) -> Result<Option<Frame>, NetError> {
+    fn assemble(&mut self) -> Result<Option<Frame>, NetError> {
         if self.open.is_none() {
             let Some((mut frame, memory)) = self.decoder.next_part()? else {
                 return Ok(None);
@@ -108,7 +131,6 @@ impl<S: Source> Inbound<S> {
                 }
                 Some((Way::Stream, length)) => {
                     self.open = Some((frame, Memory::create(length)?, 0));
-                    self.deadline = Some(Instant::now() + limits.io);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The TCP transport: bytes under TLS.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +9,16 @@ use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::error::SHOWN;
 use crate::frame::Way;
 use crate::greeting::Fresh;
 use crate::handshake::{Hello, Identity, MAGIC, Verdict};
-use crate::link::in_time;
+use crate::link::unread;
 use crate::stream::{CHUNK, Source, link_error};
+use crate::traffic::{LOOK, Traffic};
 use crate::{Frame, Limits, Memory, NetError, Security, tls};
 
 pub(crate) type Stream = TlsStream<TcpStream>;
@@ -33,9 +35,9 @@ pub(crate) fn tune(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes back the deadlines of [`tune`]: to the kernel, a peer that does not read for long looks like one that is gone.
+/// Takes back the deadline of [`tune`] for what is sent: to the kernel, a peer that does not read for long looks like one that
+/// is gone. Keepalive stays: the kernel of a peer that does not read answers it, and a host that is gone does not.
 pub(crate) fn untime(stream: impl AsFd) -> io::Result<()> {
-    sockopt::set_socket_keepalive(&stream, false)?;
     sockopt::set_tcp_user_timeout(&stream, 0)?;
     Ok(())
 }
@@ -145,15 +147,41 @@ pub(crate) async fn accept_tls(
     Ok(accepted.map_err(|source| tls::explain(source, label))?.into())
 }
 
+/// The two halves of a connection.
+pub(crate) fn split(stream: Stream) -> (TcpSource, TcpOutlet) {
+    let socket = Socket(stream.get_ref().0.as_raw_fd());
+    let (read, write) = tokio::io::split(stream);
+    let source = TcpSource {
+        half: read,
+        socket,
+        traffic: Traffic::default(),
+    };
+    let outlet = TcpOutlet {
+        half: write,
+        socket,
+        traffic: Traffic::default(),
+    };
+    (source, outlet)
+}
+
+/// The descriptor of a connection, kept beside a half of it: it is open as long as one of them is there.
+#[derive(Clone, Copy)]
+struct Socket(RawFd);
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: its owner, a half of the connection, lives as long as this borrow.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
 pub(crate) struct TcpOutlet {
     half: WriteHalf<Stream>,
+    socket: Socket,
+    traffic: Traffic,
 }
 
 impl TcpOutlet {
-    pub fn new(half: WriteHalf<Stream>) -> Self {
-        Self { half }
-    }
-
     pub async fn send(&mut self, frame: Frame, label: &Arc<str>, limits: &Limits) -> Result<(), NetError> {
         let head = frame.head(Way::Stream, limits)?;
         let mut slices = Vec::with_capacity(2 + frame.parts.len());
@@ -185,13 +213,32 @@ impl TcpOutlet {
         label: &Arc<str>,
         limits: &Limits,
     ) -> Result<(), NetError> {
-        let half = &mut self.half;
-        let writing = async {
-            write_all(half, slices)
-                .await
-                .map_err(|source| link_error(source, "cannot write to", label, limits))
-        };
-        in_time(writing, label, limits).await
+        let mut slices = slices;
+        // Empty pieces at the front would make a write of nothing look like the end.
+        IoSlice::advance_slices(&mut slices, 0);
+        let mut deadline = Instant::now() + limits.io;
+        loop {
+            let writing = async {
+                if slices.is_empty() {
+                    return self.half.flush().await.map(|()| 0);
+                }
+                match self.half.write_vectored(slices).await? {
+                    0 => Err(io::ErrorKind::WriteZero.into()),
+                    count => Ok(count),
+                }
+            };
+            // Dropped before it is through, it has written nothing.
+            let written = timeout_at(deadline.min(Instant::now() + LOOK), writing).await;
+            match written {
+                Ok(Ok(_)) if slices.is_empty() => return Ok(()),
+                Ok(Ok(count)) => IoSlice::advance_slices(&mut slices, count),
+                Ok(Err(source)) => return Err(link_error(source, "cannot write to", label, limits)),
+                Err(_) if self.traffic.went(self.socket) => {}
+                Err(_) if Instant::now() < deadline => continue,
+                Err(_) => return Err(unread(label, limits)),
+            }
+            deadline = Instant::now() + limits.io;
+        }
     }
 
     pub async fn close(&mut self) {
@@ -213,15 +260,17 @@ async fn write_all(half: &mut (impl AsyncWrite + Unpin), mut slices: &mut [IoSli
 
 pub(crate) struct TcpSource {
     half: ReadHalf<Stream>,
-}
-
-impl TcpSource {
-    pub fn new(half: ReadHalf<Stream>) -> Self {
-        Self { half }
-    }
+    socket: Socket,
+    traffic: Traffic,
 }
 
 impl Source for TcpSource {
+    const HOLDS_BACK: bool = true;
+
+    fn held_back(&mut self) -> u32 {
+        self.traffic.came(self.socket)
+    }
+
     async fn fill(&mut self, space: &mut [u8]) -> io::Result<usize> {
         self.half.read(space).await
     }
@@ -264,5 +313,20 @@ impl Fresh for TcpStream {
 
     fn descriptor(&mut self) -> Option<OwnedFd> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_wire_whose_peer_does_not_read_lives_and_one_whose_host_is_gone_does_not() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        tune(&stream, &Limits::default()).unwrap();
+        untime(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 0);
     }
 }

@@ -124,7 +124,7 @@ impl Network {
 
     /// Makes what a host sends come late: some 20 ms, or where the kernel has no netem, as much as a slow line takes.
     pub(super) fn delay(&self, any: u64) -> Result<(), ChaosError> {
-        let slow = ["tbf", "rate", "1mbit", "burst", "3200", "latency", "1s"];
+        let slow = ["tbf", "rate", "200kbit", "burst", "3200", "latency", "1s"];
         self.queue(any, &["netem", "delay", "20ms", "10ms"])
             .or_else(|_| self.queue(any, &slow))
     }

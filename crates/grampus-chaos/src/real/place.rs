@@ -36,7 +36,7 @@ pub fn slow_links() -> Option<&'static str> {
     network.delay(0).ok()?;
     Some(match network.has_netem() {
         true => "what a slow host sends comes 20 ms late (netem)",
-        false => "this kernel has no netem: a slow host sends 1 Mbit/s at most (tbf)",
+        false => "this kernel has no netem: a slow host sends 200 kbit/s at most (tbf)",
     })
 }
 

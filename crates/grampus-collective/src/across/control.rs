@@ -7,8 +7,8 @@ use grampus_net::{NetError, Ready, Wire};
 use super::health::{PeerEnd, PeerHealth};
 use crate::CollectiveError;
 
-/// Bytes of a kind and a number, before the text where there is one.
-const HEAD: usize = 8;
+/// Bytes of a kind and two numbers, before the text where there is one.
+const HEAD: usize = 16;
 /// The longest news that is read.
 const LONGEST: usize = 1 << 16;
 
@@ -21,6 +21,8 @@ const FAULT: u8 = 3;
 pub(crate) struct News {
     /// Why the group ended.
     pub cause: Option<CollectiveError>,
+    /// What it knows of bytes that moved.
+    pub moved: Option<u64>,
     /// How its end of the wire ended.
     pub end: Option<PeerEnd>,
 }
@@ -55,18 +57,18 @@ impl ControlWire {
         self.has_greeted
     }
 
-    /// Shows that this process lives, and for which rank, counted from 1, it waits.
-    pub fn beat(&mut self, awaits: u32) {
+    /// Shows that this process lives, for which rank, counted from 1, it waits, and what it knows of bytes that moved.
+    pub fn beat(&mut self, awaits: u32, moved: u64) {
         // What waits to go out shows it as well.
         if self.out.is_empty() {
-            self.say(BEAT, awaits, &[]);
+            self.say(BEAT, awaits, moved, &[]);
         }
     }
 
     /// Tells why the group ended.
     pub fn tell(&mut self, cause: &CollectiveError) {
         let text = postcard::to_stdvec(cause).unwrap_or_default();
-        self.say(FAULT, text.len() as u32, &text);
+        self.say(FAULT, text.len() as u32, 0, &text);
     }
 
     /// What it is to be waited for.
@@ -113,7 +115,10 @@ impl ControlWire {
             while let Some(message) = self.next_message() {
                 self.has_greeted = true;
                 match message {
-                    Ok(Message::Beat(awaits)) => self.health.set_awaits(awaits),
+                    Ok(Message::Beat { awaits, moved }) => {
+                        self.health.set_awaits(awaits);
+                        news.moved = news.moved.max(Some(moved));
+                    }
                     Ok(Message::Leave) => news.end = Some(PeerEnd::Left),
                     Ok(Message::Fault(cause)) | Err(cause) => news.cause = news.cause.or(Some(cause)),
                 }
@@ -124,20 +129,22 @@ impl ControlWire {
 
     /// Says that this member leaves in good order.
     pub fn close(mut self) {
-        self.say(LEAVE, 0, &[]);
+        self.say(LEAVE, 0, 0, &[]);
         self.push();
         self.wire.close();
     }
 
-    fn say(&mut self, kind: u8, number: u32, text: &[u8]) {
+    fn say(&mut self, kind: u8, number: u32, moved: u64, text: &[u8]) {
         self.out.extend_from_slice(&[kind, 0, 0, 0]);
         self.out.extend_from_slice(&number.to_le_bytes());
+        self.out.extend_from_slice(&moved.to_le_bytes());
         self.out.extend_from_slice(text);
     }
 
     fn next_message(&mut self) -> Option<Result<Message, CollectiveError>> {
         let head: [u8; HEAD] = *self.come.first_chunk()?;
-        let number = head.last_chunk().map_or(0, |number| u32::from_le_bytes(*number));
+        let number = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        let moved = head.last_chunk().map_or(0, |moved| u64::from_le_bytes(*moved));
         let text = if head[0] == FAULT { number as usize } else { 0 };
         if text > LONGEST {
             self.come.clear();
@@ -146,7 +153,10 @@ impl ControlWire {
         let text = self.come.get(HEAD..HEAD + text)?.to_vec();
         self.come.drain(..HEAD + text.len());
         Some(match head[0] {
-            BEAT => Ok(Message::Beat(number)),
+            BEAT => Ok(Message::Beat {
+                awaits: number,
+                moved,
+            }),
             LEAVE => Ok(Message::Leave),
             FAULT => postcard::from_bytes(&text)
                 .map(Message::Fault)
@@ -164,7 +174,7 @@ impl ControlWire {
 }
 
 enum Message {
-    Beat(u32),
+    Beat { awaits: u32, moved: u64 },
     Leave,
     Fault(CollectiveError),
 }

@@ -5,6 +5,9 @@
 //! network carries what it sends. It does not prove that the member gets on: that is for deadlines. A process that was
 //! stopped sends none, and is silent. (`CL-9`)
 //!
+//! A beat also passes on that bytes of a call move somewhere, for those who wait for a member that waits for these bytes.
+//! (`CL-14`)
+//!
 //! The same thread tells peers why the group ended, and ends it here when a peer tells. (`CL-7`)
 
 use std::sync::Arc;
@@ -91,7 +94,8 @@ impl Heart {
                 next = now + self.every;
                 let block = self.segment.block(self.segment.me());
                 let awaits = block.awaits.load(Ordering::Relaxed);
-                self.wires.iter_mut().for_each(|wire| wire.beat(awaits));
+                let moved = self.segment.moved();
+                self.wires.iter_mut().for_each(|wire| wire.beat(awaits, moved));
             }
             self.tell();
             self.hear();
@@ -128,6 +132,9 @@ impl Heart {
     fn hear(&mut self) {
         for wire in &mut self.wires {
             let news = wire.take_in();
+            if let Some(moved) = news.moved {
+                self.segment.hear_moved(moved);
+            }
             if let Some(cause) = news.cause {
                 self.segment.end(&cause);
             }

@@ -11,7 +11,7 @@ use super::lobby::{Hope, LOOK, Lobby, Retry, form, wire_ending};
 use super::roster::Roster;
 use super::{Card, Connections};
 use crate::across::{ControlWire, PeerHealth, Post, Stream};
-use crate::shared::monotonic;
+use crate::shared::{Segment, monotonic};
 use crate::{CollectiveError, Settings};
 
 /// How long a host may give no answer at all. One that refuses answers: its process has not come so far.
@@ -21,6 +21,8 @@ const UNREACHABLE: Duration = Duration::from_secs(60);
 pub(super) struct Dialling<'a> {
     pub lobby: &'a Lobby,
     pub roster: &'a Roster,
+    /// Members of this host that have their connections already look there for signs of life.
+    pub segment: &'a Segment,
     pub cards: &'a [Card],
     pub group: u64,
     pub settings: &'a Settings,
@@ -93,7 +95,7 @@ impl Dialling<'_> {
     /// Ends when there is no hope, or a peer that has its connections gives the group up.
     async fn given_up(&self, control: &mut [ControlWire]) -> CollectiveError {
         loop {
-            if let Err(why) = (self.hope)().and_then(|()| self.hear(control)) {
+            if let Err(why) = self.look(control) {
                 return why;
             }
             tokio::time::sleep(LOOK).await;
@@ -143,8 +145,7 @@ impl Dialling<'_> {
     ) -> Result<Wire, CollectiveError> {
         let name = self.wire_name(peer, stream);
         loop {
-            (self.hope)()?;
-            self.hear(control)?;
+            self.look(control)?;
             let left = self.end.saturating_sub(monotonic());
             match acceptor.take(&name, left.min(LOOK)) {
                 Some(Arrival::Here(wire)) => return Ok(wire),
@@ -157,12 +158,13 @@ impl Dialling<'_> {
 
     /// Waits until all peers have said that they have all their connections.
     fn greet(&self, control: &mut [ControlWire]) -> Result<(), CollectiveError> {
-        control.iter_mut().for_each(|wire| wire.beat(0));
+        control.iter_mut().for_each(|wire| wire.beat(0, 0));
         loop {
             self.hear(control)?;
             let Some(missing) = control.iter().find(|wire| !wire.has_greeted()) else {
                 return Ok(());
             };
+            self.segment.beat();
             (self.hope)()?;
             if monotonic() > self.end {
                 return Err(self.late(missing.health.rank));
@@ -170,6 +172,13 @@ impl Dialling<'_> {
             let wanted: Vec<(&Wire, Ready)> = control.iter().filter_map(ControlWire::wanted).collect();
             wait_ready(&wanted, LOOK)?;
         }
+    }
+
+    /// Shows that this process lives; an error where there is no hope, or a peer has given the group up.
+    fn look(&self, control: &mut [ControlWire]) -> Result<(), CollectiveError> {
+        self.segment.beat();
+        (self.hope)()?;
+        self.hear(control)
     }
 
     /// Takes in what peers say; an error where one of them has given the group up.

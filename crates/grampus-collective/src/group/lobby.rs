@@ -159,13 +159,14 @@ impl Lobby {
             let dialling = Dialling {
                 lobby: self,
                 roster: &roster,
+                segment: &segment,
                 cards,
                 group: hash(id),
                 settings: &settings,
                 end: end.saturating_add(GRACE),
                 hope,
             };
-            Ok((segment, dialling.connections(&runtime)?))
+            dialling.connections(&runtime).map(|made| (segment, made))
         });
         let (segment, connections) = connected.inspect_err(|_| self.give_up(hash(id), &roster))?;
         let (segment, roster) = (Arc::new(segment), Arc::new(roster.clone()));

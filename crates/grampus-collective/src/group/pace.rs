@@ -234,7 +234,9 @@ impl Pace {
         if self.segment.last_seen(member) > silence && now.saturating_sub(resumed) > silence / 4 {
             return Some(Loss::Silent);
         }
-        (now.saturating_sub(since.max(resumed)) > self.settings.deadline).then_some(Loss::Late)
+        // It may wait for bytes that cross a slow network, or for another member that does.
+        let since = since.max(resumed).max(self.segment.moved_at());
+        (now.saturating_sub(since) > self.settings.deadline).then_some(Loss::Late)
     }
 
     /// That all members of this host are there to come to the meeting that follows what other hosts send.

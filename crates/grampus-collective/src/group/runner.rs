@@ -55,6 +55,8 @@ pub(crate) struct Runner {
     ended: Option<CollectiveError>,
     /// When the health of those that are waited for was last looked at.
     looked: Duration,
+    /// When others were last told that bytes move.
+    told: Duration,
     /// Rung when the group has ended; `None` on one host.
     bell: Option<Arc<Bell>>,
 }
@@ -78,6 +80,7 @@ impl Runner {
             calls: 0,
             ended: None,
             looked: Duration::ZERO,
+            told: Duration::ZERO,
             bell,
         }
     }
@@ -215,6 +218,9 @@ impl Runner {
         let mut glances = 0;
         loop {
             let moved = self.post.pump().map_err(|trouble| self.trouble(trouble, call))?;
+            if moved {
+                self.tell_moved();
+            }
             let there = match running.waits {
                 Waits::Slots => self.post.is_quiet(),
                 _ => moved,
@@ -236,6 +242,15 @@ impl Runner {
             } else {
                 self.wait(call, patience)?;
             }
+        }
+    }
+
+    /// Tells those who wait for this member that it gets on. Not at every byte, which would cost more than the byte.
+    fn tell_moved(&mut self) {
+        let now = monotonic();
+        if now.saturating_sub(self.told) >= NAP {
+            self.told = now;
+            self.segment.count_moved();
         }
     }
 
@@ -264,6 +279,7 @@ impl Runner {
     /// Checks that the ranks of other hosts that the call needs live and are not late.
     fn check_peers(&mut self, now: Duration, call: &Call) -> Result<(), CollectiveError> {
         let resumed = now.saturating_sub(self.segment.resumed());
+        let moved = now.saturating_sub(self.segment.moved_at());
         let Settings {
             silence, deadline, ..
         } = self.settings;
@@ -280,7 +296,7 @@ impl Runner {
         // A peer that waits itself is not the one to look at.
         let told = self.post.awaited_by(slowest.rank);
         let rank = self.pace.culprit(slowest.rank, told);
-        if slowest.length.min(resumed) > deadline {
+        if slowest.length.min(resumed).min(moved) > deadline {
             return Err(self.pace.end(self.lost(rank, Loss::Late, call)));
         }
         self.pace.waits_for(Some(rank));

@@ -74,4 +74,8 @@ pub(crate) struct Block {
     pub beat: AtomicU64,
     /// The rank that the member waits for, counted from 1; 0 while it waits for none, or not for long yet.
     pub awaits: AtomicU32,
+    /// Grows with bytes of calls that move between hosts; see [`super::Segment::count_moved`].
+    pub moved: AtomicU64,
+    /// When it last grew, in nanoseconds of the host's monotonic clock.
+    pub moved_at: AtomicU64,
 }

@@ -162,6 +162,42 @@ impl Segment {
         monotonic().saturating_sub(beat)
     }
 
+    /// Bytes of a call have moved between this member and another host. The number is one that no member had before, as far
+    /// as this host knows: so it grows on each host that hears of it, and grows no more once no byte moves anywhere.
+    pub fn count_moved(&self) {
+        self.set_moved(self.moved().saturating_add(1));
+    }
+
+    /// A peer told its host's number: news where it is higher than this host's.
+    pub fn hear_moved(&self, told: u64) {
+        if told > self.moved() {
+            self.set_moved(told);
+        }
+    }
+
+    /// The highest number of the members of this host.
+    pub fn moved(&self) -> u64 {
+        self.highest(|block| &block.moved)
+    }
+
+    /// When that last grew.
+    pub fn moved_at(&self) -> Duration {
+        Duration::from_nanos(self.highest(|block| &block.moved_at))
+    }
+
+    fn set_moved(&self, number: u64) {
+        let block = self.block(self.me);
+        // Two threads write it: the one that drives calls, and the heartbeat's.
+        block.moved.fetch_max(number, Ordering::Relaxed);
+        let now = monotonic().as_nanos() as u64;
+        block.moved_at.fetch_max(now, Ordering::Relaxed);
+    }
+
+    fn highest(&self, word: impl Fn(&Block) -> &AtomicU64) -> u64 {
+        let words = (0..self.layout.members()).map(|member| word(self.block(member)).load(Ordering::Relaxed));
+        words.max().unwrap_or(0)
+    }
+
     /// Whether the process of a local member lives. A thread of this process does.
     pub fn lives(&self, member: usize) -> bool {
         self.block(member).process.load(Ordering::Relaxed) == this_process()

@@ -1,19 +1,22 @@
 //! Strangers who connect and say nothing, or little, keep nobody out.
 
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::{Over, Server, run};
-use crate::{Limits, connect};
+use super::{JOB, Over, Server, key, run};
+use crate::arrivals::Arrivals;
+use crate::listen::{Raw, room};
+use crate::{Limits, connect, tls};
 
 /// More than the listener keeps.
 const CROWD: usize = 600;
-/// Silent connections that it keeps.
-const KEPT: usize = 512;
 /// Workers of one host that come at once.
 const PEERS: usize = 300;
 /// Far longer than a test may take: nobody is rescued by a deadline.
@@ -89,7 +92,7 @@ fn a_crowd_from_one_address_keeps_the_connections_of_others() {
             }
             let mut byte = [0];
             // With the other one there are more than it keeps.
-            let last_closed = CROWD - KEPT;
+            let last_closed = CROWD - room(getrlimit(Resource::Nofile).current).0;
             assert_eq!(crowd[last_closed].read(&mut byte).await.unwrap(), 0);
             for open in [&crowd[last_closed + 1], &other] {
                 assert_eq!(
@@ -134,5 +137,45 @@ fn many_peers_that_come_at_once_are_all_let_in() {
             links.into_iter().filter(Result::is_ok).count()
         };
         assert_eq!(tokio::join!(serving, knocking), (PEERS, PEERS));
+    });
+}
+
+#[test]
+fn strangers_hold_a_quarter_of_the_descriptors_at_most() {
+    assert_eq!(room(None), (512, 256));
+    assert_eq!(room(Some(1 << 20)), (512, 256));
+    for limit in [1024, 256, 64] {
+        let (silent, shaking) = room(Some(limit));
+        assert!(silent + shaking <= limit as usize / 4, "{limit}");
+    }
+    assert_eq!(room(Some(0)), (2, 1));
+}
+
+#[test]
+fn handshakes_go_to_the_address_that_has_the_fewest_and_none_waits_for_ever() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let config = tls::server_config(JOB, &key(), "coordinator").unwrap();
+        let (mut arrivals, mut strangers) = (Arrivals::new(64), Vec::new());
+        for (number, host) in [3, 2, 2, 2, 2].into_iter().enumerate() {
+            let mut stranger = stranger(Ipv4Addr::new(127, 0, 0, host), address).await;
+            stranger.write_all(&[22]).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let raw = Raw::Tcp(stream, number.to_string(), Arc::clone(&config));
+            assert!(arrivals.push(raw).is_none());
+            strangers.push(stranger);
+        }
+        let (mut order, mut places) = (String::new(), Vec::new());
+        for _ in 0..strangers.len() {
+            let raw = poll_fn(|context| arrivals.poll_word(context)).await.raw;
+            places.push(arrivals.shake(&raw));
+            let Raw::Tcp(_, number, _) = raw else {
+                unreachable!()
+            };
+            order += &number;
+        }
+        // The newest; the other address; of the first one the newest and the oldest by turns.
+        assert_eq!(order, "40312");
     });
 }

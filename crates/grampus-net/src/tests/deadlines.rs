@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::{JOB, Over, SHORT, Server, key, pairs, run, socket_path};
 use crate::handshake::{Hello, Verdict};
-use crate::{Frame, Memory, NetError, connect};
+use crate::{Frame, Limits, Memory, NetError, connect};
 use grampus_core::{Address, JoinString};
 
 #[expect(clippy::disallowed_methods, reason = "deadlines are measured in real time")]
@@ -80,6 +80,53 @@ fn a_frame_that_does_not_go_on_ends_a_receive() {
             assert!(matches!(error, NetError::Deadline { .. }), "{error}");
             assert!(error.to_string().contains("worker-3"), "{error}");
         }
+    });
+}
+
+/// A server's join string by way of a relay that passes on so many bytes every ten milliseconds.
+async fn slow(server: &Server, bytes: usize) -> JoinString {
+    let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (through, to) = (relay.local_addr().unwrap(), server.listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (near, _) = relay.accept().await.unwrap();
+        let far = TcpStream::connect(to).await.unwrap();
+        let ((mut up, mut down), (mut back, mut on)) = (near.into_split(), far.into_split());
+        let there = async {
+            let mut buffer = vec![0; bytes];
+            while let Ok(count @ 1..) = up.read(&mut buffer).await {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                on.write_all(&buffer[..count]).await.unwrap();
+            }
+        };
+        tokio::join!(there, tokio::io::copy(&mut back, &mut down))
+    });
+    let address = Address::Tcp {
+        host: "127.0.0.1".into(),
+        port: through.port(),
+    };
+    JoinString {
+        address,
+        ..server.join.clone()
+    }
+}
+
+#[test]
+fn a_frame_takes_as_long_as_it_takes_while_its_bytes_move() {
+    let limits = Limits {
+        parts: 16 << 20,
+        ..SHORT
+    };
+    run(async {
+        let server = Server::start(Over::Tcp, &limits).await;
+        let join = slow(&server, 128 << 10).await;
+        let (a, b) = tokio::join!(connect(&join, "worker-3", &limits), server.answer());
+        let (mut a, mut b) = (a.unwrap(), b.unwrap());
+        let frame = Frame::default().with_parts(vec![Bytes::from(vec![7; 16 << 20])]);
+        let start = now();
+        let (sent, got) = tokio::join!(a.sender.send(frame), b.receiver.recv());
+        sent.unwrap();
+        assert_eq!(got.unwrap().unwrap().parts[0].len(), 16 << 20);
+        assert!(start.elapsed() > 2 * limits.io, "the relay was too fast");
     });
 }
 

@@ -44,9 +44,10 @@ impl Lobby {
     }
 
     /// Forms a group as `rank` with all whose addresses and cards are given, in order of rank.
-    /// `labels` are what errors call the ranks. Members that do not come, now or to a call, are waited for until the
-    /// deadline, in seconds.
+    /// `labels` are what errors call the ranks. Members that do not come to a call are waited for until the deadline, in
+    /// seconds, and those that do not come now for so long as `forming` says, or else for the same time.
     #[expect(clippy::too_many_arguments, reason = "all that makes a group")]
+    #[pyo3(signature = (name, generation, rank, cards, labels, deadline, forming=None))]
     fn form(
         &self,
         py: Python<'_>,
@@ -56,11 +57,12 @@ impl Lobby {
         cards: Vec<(String, Vec<u8>)>,
         labels: Vec<u32>,
         deadline: f64,
+        forming: Option<f64>,
     ) -> PyResult<Group> {
         let security = security()?;
         let settings = Settings {
             deadline: seconds(deadline),
-            forming: seconds(deadline),
+            forming: seconds(forming.unwrap_or(deadline)),
             security,
             ..Settings::default()
         };

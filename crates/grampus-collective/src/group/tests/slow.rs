@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{Gate, formed_by, on_hosts, open_lobby, pause};
+use super::{Gate, formed_by, on_hosts, open_lobby, pause, since};
 use crate::group::Group;
 use crate::numerics::{DType, Op};
 use crate::request::Request;
+use crate::shared::monotonic;
 use crate::{CollectiveError, Loss, Settings};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -87,6 +88,35 @@ fn a_member_that_comes_late_to_a_further_group_is_waited_for() {
                 }
                 let group = lobby.form(&super::id(3), rank, cards, &impatient()).unwrap();
                 group.barrier().unwrap();
+            });
+        }
+    });
+}
+
+/// Its neighbour has its own connections, and looks for signs of life, long before.
+#[test]
+fn a_member_whose_connections_take_long_to_make_is_not_silent() {
+    let lobbies = [1, 1, 2, 2].map(open_lobby);
+    let cards: Vec<_> = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
+    // Rank 3 finds no rank 1 there, and both try until their time is over.
+    let mut elsewhere = cards.clone();
+    elsewhere[1] = cards[1].clone().at("127.0.0.2");
+    let settings = Settings {
+        forming: LONG,
+        ..impatient()
+    };
+    let began = monotonic();
+    std::thread::scope(|scope| {
+        for (rank, lobby) in lobbies.iter().enumerate() {
+            let cards = if rank == 3 { &elsewhere } else { &cards };
+            scope.spawn(move || {
+                let formed = lobby.form(&super::id(1), rank, cards, &settings);
+                if rank % 2 == 0 {
+                    let error = formed.unwrap().barrier().unwrap_err();
+                    assert!(since(began) > LONG, "after {:?}: {error}", since(began));
+                } else {
+                    assert!(formed.is_err());
+                }
             });
         }
     });
