@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grampus import _notice, _report
 from grampus._training import kept, metering, parcel, saved
+from grampus._training.cleanup import uninterrupted
 from grampus._training.feed import listed
 from grampus._training.leaving import Yielded
 from grampus._training.pace import Stopwatch
@@ -20,7 +21,7 @@ from grampus.errors import CollectiveError, FeedLost
 from grampus.operators import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from grampus._training.job import Fit
 
@@ -197,8 +198,7 @@ class Watcher:
         self._run.reason, self._run.record = reason, None
         self._call("on_run_end")
         self._run.tell()
-        if self._store is not None:
-            self._store.wait()
+        self._wait_for_store()
         self._tell(kind="end", reason=reason, step=at["step"])
 
     def fails(self, at: str, error: BaseException) -> None:
@@ -208,7 +208,8 @@ class Watcher:
                 self._yields(at)
         finally:
             # What failed here is what the user is to see, not what follows from it.
-            with nullcontext() if isinstance(error, _BLAMES_OTHERS) else suppress(Exception):
+            follows = nullcontext() if isinstance(error, _BLAMES_OTHERS) else suppress(Exception)
+            with uninterrupted(), follows:
                 if self._model.roll_back():
                     self.keep(at)
 
@@ -235,9 +236,25 @@ class Watcher:
             self._tell(kind="preempted", ranks=ranks)
         if self._job.saving is not None and any(save for save, _ in told):
             self.save(at, "the driver ends")
-            if self._store is not None:
-                self._store.wait()
+            self._wait_for_store()
+            # When the first worker leaves, the others have a minute: a save may take longer.
+            self._group.barrier()
             self._tell(kind="saved")
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Inside, the driver lets a run that the user interrupts take as long as a save may."""
+        self._tell(kind="saving", within=saved.WITHIN)
+        try:
+            yield
+        finally:
+            self._tell(kind="saving", within=0.0)
+
+    def _wait_for_store(self) -> None:
+        """Wait until all is written that the first worker saves."""
+        if self._store is not None:
+            with self._saving():
+                self._store.wait()
 
     def close(self) -> None:
         """End what goes on in the background."""
@@ -336,6 +353,10 @@ class Watcher:
 
     def save(self, at: str, why: str) -> None:
         """Write a checkpoint, in the background."""
+        with self._saving():
+            self._save(at, why)
+
+    def _save(self, at: str, why: str) -> None:
         # Whoever goes on from here will not tell of it again.
         self._run.tell()
         # Peers of the group have proved the key of the job.
