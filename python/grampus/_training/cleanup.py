@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,34 @@ def is_told_to_end() -> bool:
     False
     """
     return _is_interrupted or signal.SIGINT in signal.sigpending()
+
+
+@contextmanager
+def noting_interrupts() -> Iterator[None]:
+    """Inside, no interrupt is lost: hooks of `os.fork` swallow what is raised in them, and it comes again."""
+    before: Any = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    swallowed = False
+
+    def hear(number: int, frame: Any) -> None:
+        nonlocal swallowed
+        try:
+            before(number, frame)
+        except KeyboardInterrupt:
+            swallowed = True
+            raise
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        # Unless that one has put another in its place.
+        if signal.getsignal(signal.SIGINT) is hear:
+            signal.signal(signal.SIGINT, before)
+    if swallowed:
+        raise KeyboardInterrupt
 
 
 @contextmanager
