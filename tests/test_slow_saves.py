@@ -90,3 +90,24 @@ def test_a_save_that_takes_longer_than_the_driver_waits_for_a_step(store, worker
     steps = est._at["step"]
     assert est.digest() == digest_after(steps)
     assert any(key.startswith(f"run/step-{steps:08d}/") for key in store.objects)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_second_ctrl_c_ends_the_save_and_keeps_the_weights(store, sharded):
+    store.seconds = 60
+    est = line(workers=2, optimizer=gp.optim.SGD(lr=0.1)) if sharded else line(workers=1)
+    presses = Presses("steps", 2.0)
+    text = str(interrupted(est, presses))
+    assert time.monotonic() - presses.pressed < 20
+    assert "the estimator keeps the weights" in text and "resume=True" not in text, text
+    assert est.digest() == digest_after(est._at["step"])
+
+
+def test_a_save_that_fails_is_told_beside_the_interruption(store):
+    store.refuses = True
+    est = line(workers=2)
+    with pytest.warns(RuntimeWarning, match="interrupted and could not be saved"):
+        error = interrupted(est, Presses("steps"))
+    assert str(error).startswith("interrupted at epoch"), error
+    assert "the run could not be saved" in error.__notes__[-1]
+    assert est.digest() == digest_after(est._at["step"])

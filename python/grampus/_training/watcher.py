@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _BLAMES_OTHERS = (CollectiveError, FeedLost, KeyboardInterrupt)
 
 
+class NotANumber(FloatingPointError):
+    """A loss that is NaN or infinite, after a step that has spoilt the weights."""
+
+
 class Run:
     """What a callback sees of a run. It is there to be read; only `stop` and what logs do something."""
 
@@ -210,10 +214,12 @@ class Watcher:
             # What failed here is what the user is to see, not what follows from it.
             follows = nullcontext() if isinstance(error, _BLAMES_OTHERS) else suppress(Exception)
             with uninterrupted(), follows:
-                if self._model.roll_back():
-                    self.keep(at)
+                whole = self._model.roll_back()
+                # What is torn is better than nothing, but not than what the run went on from.
+                if whole or not (self._sharded or kept.holds(self._job.id)):
+                    self.keep(at, torn=not whole)
 
-    def keep(self, at: str) -> None:
+    def keep(self, at: str, torn: bool = False) -> None:
         """Keep the run as it stands, for the case that it has to go on without another worker."""
         kept.keep(
             kept.Kept(
@@ -223,6 +229,7 @@ class Watcher:
                 meters=self._tally.states(self._model.meters),
                 callbacks=self._callbacks_now if self._group.size > 1 else _attributes(self.callbacks),
                 begun=dict(self._model.repeated.losses),
+                torn=torn,
             )
         )
 
@@ -457,14 +464,14 @@ class Watcher:
         for lane, value, rows, hint in odd:
             text = f"the loss is {value} {where}, lane {lane}: rows {listed(rows)}{hint}"
             if self._job.stop_on_nan:
-                raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
+                raise NotANumber(f"{text}; look at these rows, or lower the learning rate")
             # One bad step spoils the weights, and so all steps after it.
             if self._odd_epoch != epoch:
                 _report.note(text)
         if odd:
             self._odd_epoch = epoch
         if not odd and self._job.stop_on_nan and self._group.size == 1 and loss - loss != 0.0:
-            raise FloatingPointError(f"the loss is {loss} {where}")
+            raise NotANumber(f"the loss is {loss} {where}")
 
     def _fresh_meters(self) -> None:
         lanes = self._model.lanes
