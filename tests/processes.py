@@ -103,7 +103,8 @@ def read_line(driver, seconds=PATIENCE):
         ready, _, _ = select.select([driver.stdout], [], [], end - time.monotonic())
         # Byte by byte: what a buffer had taken, no later call would see.
         byte = os.read(driver.stdout.fileno(), 1) if ready else b""
-        assert byte, f"the driver said nothing more: {driver.stderr.read() if ready else 'it waits'}"
+        said = (driver.stderr or driver.stdout).read() if ready and not byte else "it waits"
+        assert byte, f"the driver said nothing more: {said}"
         line += byte
     return line.decode().strip()
 

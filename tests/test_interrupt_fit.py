@@ -148,6 +148,7 @@ def test_a_program_with_a_handler_of_its_own_keeps_them_too():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.timeout(3 * PATIENCE)
 def test_a_script_that_does_not_catch_it_ends_with_one_line(tmp_path):
     driver = start(
         """

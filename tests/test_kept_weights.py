@@ -241,3 +241,112 @@ def test_an_operator_whose_state_cannot_travel():
     with pytest.warns(RuntimeWarning, match=r"operator\.guard.* is a lock"):
         est.fit(points(), epochs=2, batch_size=4)
     assert weight(est) == pytest.approx(alone(2 * STEPS))
+
+
+class RaisesOnRounding(Callback):
+    """As code does under `numpy.seterr(all="raise")`."""
+
+    def on_epoch_end(self, run):
+        if run.epoch == 2:
+            raise FloatingPointError("underflow encountered in exp")
+
+
+def test_a_floating_point_error_that_is_not_of_the_loss_keeps_the_weights():
+    est = line()
+    with pytest.raises(FloatingPointError, match="underflow"):
+        est.fit(points(), epochs=3, batch_size=4, callbacks=[RaisesOnRounding()])
+    assert weight(est) == pytest.approx(alone(2 * STEPS))
+
+
+def fails_after(optimizer, steps):
+    def rate(step):
+        if step > steps:
+            raise ValueError(f"there is no step {step}")
+        return 1.0
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("operator", [None, gp.TrainingOperator, "own"], ids=["none", "usual", "own"])
+def test_weights_outlive_a_scheduler_that_fails(workers, operator):
+    """Its step comes after that of the optimizer, which is done."""
+    given = {"scheduler": lambda optimizer, config: fails_after(optimizer, 5), "scheduler_step_freq": "batch"}
+    est = line(workers=workers, training_operator_cls=Own if operator == "own" else operator, **given)
+    with pytest.raises(ValueError, match="there is no step 6") as caught:
+        est.fit(points(), epochs=3, batch_size=4)
+    assert "keeps the weights of epoch 2, step 6: save()" in caught.value.__notes__[-1]
+    assert weight(est) == pytest.approx(alone(6))
+
+
+class Own(gp.TrainingOperator):
+    """A step of its own."""
+
+    def train_batch(self, batch, info):
+        loss = self.criterion(self.model(batch["x"]), batch["y"])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return {"train_loss": loss.item()}
+
+
+class Unsound(torch.optim.SGD):
+    """Fails in a step whose weights it has changed: on all workers, or on the first to come there."""
+
+    def __init__(self, parameters, config):
+        super().__init__(parameters, lr=0.1)
+        self.config, self.steps = config, 0
+
+    def step(self, closure=None):
+        self.steps += 1
+        super().step()
+        if self.steps == 6 and self._fails():
+            raise RuntimeError("the optimizer is broken")
+
+    def _fails(self):
+        if self.config["mark"] is None:
+            return True
+        try:
+            Path(self.config["mark"]).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["all", "one"])
+def test_weights_outlive_an_optimizer_that_fails(alike, tmp_path):
+    mark = None if alike else str(tmp_path / "mark")
+    optimizer = lambda model, config: Unsound(model.parameters(), config)  # noqa: E731
+    est = line(workers=2, optimizer=optimizer, config={"mark": mark})
+    with pytest.raises(RuntimeError, match="the optimizer is broken") as caught:
+        est.fit(points(), epochs=3, batch_size=4)
+    told = caught.value.__notes__[-1]
+    # Where another worker has the whole step, its state is taken.
+    assert ("which the next step has changed in part" in told) == alike, told
+    assert f"keeps the weights of epoch 2, step {5 if alike else 6}" in told
+    assert weight(est) == pytest.approx(alone(6))
+
+
+class Epochs(gp.TrainingOperator):
+    """An epoch of its own, in the midst of which the third fails."""
+
+    def train_epoch(self, batches, info):
+        for number, batch in enumerate(batches):
+            if info["epoch_idx"] == 2 and number == 2:
+                raise RuntimeError("the operator is broken")
+            loss = self.criterion(self.model(batch["x"]), batch["y"])
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+        return {"train_loss": loss.item()}
+
+
+def test_epochs_of_an_operator_that_fails_in_a_later_one():
+    est = line(workers=2, training_operator_cls=Epochs)
+    with pytest.raises(RuntimeError, match="the operator is broken") as caught:
+        est.fit(points(), epochs=4, batch_size=4)
+    assert (
+        "keeps the weights of epoch 2, step 2, which the next step has changed" in caught.value.__notes__[-1]
+    )
+    assert len(est.history) == 2
+    assert weight(est) == pytest.approx(alone(2 * STEPS + 2))

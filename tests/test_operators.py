@@ -145,8 +145,11 @@ def test_a_gan_whose_worker_is_killed_between_its_steps(tmp_path, saved):
     if not saved:
         with pytest.raises(gp.WorkerDied) as raised:
             own.fit({"x": data()["x"]}, epochs=3, batch_size=32)
+        # What is left comes home; the run itself cannot go on from it.
         assert "pass checkpoint=" in "".join(raised.value.__notes__)
+        assert "which the next step has changed in part" in raised.value.__notes__[-1]
         (tmp_path / "died").unlink()
+        own = gan(workers=2, config={"deadly": str(tmp_path / "died")})
         seldom = gp.Checkpoint(tmp_path / "seldom", every=gp.triggers.EverySteps(1000))
         with pytest.warns(RuntimeWarning, match=r"begins anew, since it was not saved yet: .*rank 1"):
             own.fit({"x": data()["x"]}, epochs=3, batch_size=32, checkpoint=seldom)

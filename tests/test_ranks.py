@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from clusters import no_cluster
+from processes import read_line
 
 runtime = no_cluster()
 
@@ -354,6 +355,10 @@ print("came", whole.digest(), flush=True)
 """
 
 
+# A machine that is busy with other things: for the steps to begin, and for the end.
+PATIENCE = 50
+
+
 def interrupted(folder, press, checkpoint=None):
     """What the ranks print that get Ctrl-C by `press`, and the exit code."""
     (folder / "script.py").write_text(SCRIPT + INTERRUPTED.replace("CHECKPOINT", repr(checkpoint)))
@@ -367,14 +372,12 @@ def interrupted(folder, press, checkpoint=None):
         start_new_session=True,
     )
     try:
-        pids, before = {}, ""
-        while "ready" not in (line := running.stdout.readline()):
-            assert line, before
-            before += line
+        pids = {}
+        while "ready" not in (line := read_line(running, PATIENCE)):
             if "pid" in line:
                 pids[line.split()[1].rstrip("]")] = int(line.split()[-1])
         press(running.pid, [pids[rank] for rank in sorted(pids)])
-        out, _ = running.communicate(timeout=50)
+        out, _ = running.communicate(timeout=PATIENCE)
         return running.returncode, out
     finally:
         running.kill()
@@ -391,6 +394,7 @@ def check_interrupted(out):
     assert f"step {step}: the estimator keeps the weights of that step" in text
 
 
+@pytest.mark.timeout(3 * PATIENCE)
 @pytest.mark.parametrize("pressed", [[0, 1], [0], [1]], ids=["both", "first", "second"])
 def test_ranks_that_get_ctrl_c_end_after_their_step_and_keep_the_weights(tmp_path, pressed):
     """On several nodes, the person at one of them may reach its ranks alone."""
@@ -404,6 +408,7 @@ def test_ranks_that_get_ctrl_c_end_after_their_step_and_keep_the_weights(tmp_pat
     check_interrupted(out)
 
 
+@pytest.mark.timeout(3 * PATIENCE)
 def test_ctrl_c_in_a_terminal_keeps_the_weights(tmp_path):
     """A terminal sends it to its foreground group: the command, and not the ranks."""
     code, out = interrupted(tmp_path, lambda launcher, _pids: os.killpg(launcher, signal.SIGINT))
@@ -411,6 +416,7 @@ def test_ctrl_c_in_a_terminal_keeps_the_weights(tmp_path):
     check_interrupted(out)
 
 
+@pytest.mark.timeout(3 * PATIENCE)
 def test_ranks_that_get_ctrl_c_save_the_run(tmp_path):
     def press(_launcher, pids):
         for pid in pids:

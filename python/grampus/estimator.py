@@ -391,14 +391,11 @@ class Estimator(Placement, Weights, Params):
         before = self._at
         try:
             yield
-        except (Exception, Interrupted) as error:
-            found = rescue.rescued(crew, job, error) if self._at is before else None
+        except (Exception, KeyboardInterrupt) as error:
+            found = rescue.rescued(crew, job, error, losses) if self._at is before else None
             if found is not None:
                 self._state, self._at, self.history = found.state, found.at, History(found.records)
-            at = None if self._at is before else self._at
-            if isinstance(error, Interrupted):
-                raise rescue.interruption(at, job, losses) from None
-            rescue.note(error, at)
+            rescue.tell(error, None if self._at is before else self._at, job, losses)
             raise
 
     def _resumed(self, resume: bool | str, where: Saving | None) -> saved.Saved | None:

@@ -31,6 +31,8 @@ class Kept:
     callbacks: bytes | None
     # Losses of lanes in the step that was cut off.
     begun: dict[int, float] = field(default_factory=dict)
+    # Whether the step after it was cut off while it was applied: it comes home, but no run goes on from it.
+    torn: bool = False
 
     @property
     def place(self) -> tuple[int, int]:
@@ -51,6 +53,11 @@ def keep(kept: Kept) -> None:
     _kept = kept
 
 
+def holds(run: str) -> bool:
+    """Whether anything is kept of this run."""
+    return _kept is not None and _kept.run == run
+
+
 def let_go() -> None:
     """Keep nothing any more."""
     global _kept
@@ -66,12 +73,13 @@ def gone_on(job: Fit, group: Group) -> Fit:
     return found
 
 
-def agreed(job: Fit, group: Group) -> tuple[Fit, str]:
+def agreed(job: Fit, group: Group, torn: bool = False) -> tuple[Fit, str]:
     """The job as the worker has it that has come furthest, equal on all workers, and which worker that is.
 
-    All of them keep it from here on until they let it go: another may be lost before the first step.
+    All of them keep it from here on until they let it go: another may be lost before the first step. What is
+    `torn` counts only where that is said.
     """
-    mine = _kept if _kept is not None and _kept.run == job.id else None
+    mine = _kept if _kept is not None and _kept.run == job.id and (torn or not _kept.torn) else None
     told = group._native.gather_bytes(
         pickle.dumps(None if mine is None else (mine.place, mine.meters, mine.begun))
     )

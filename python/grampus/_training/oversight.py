@@ -56,6 +56,8 @@ class Oversight:
         self._wish: Wish | None = None
         self._validates = False
         self._patience = _PATIENCE
+        # When a save that is under way, or was last, ends at the latest, by the monotonic clock.
+        self._saved_by = 0.0
         # Only the first worker sends any.
         self._parcels = Parcels()
         # How many workers a call has, its first event says.
@@ -84,11 +86,14 @@ class Oversight:
         """Called again and again; raises `StepTimeout` where the run hangs.
 
         Raises `Interrupted` where the user has interrupted the run and its step does not end soon: workers
-        leave it within half a second then, or are ended.
+        leave it within half a second then, or are ended. A save is waited for.
         """
         self._watchdog.look(task)
         since = None if self._wish is None else self._wish.interrupted
-        if since is not None and (self._validates or time.monotonic() - since > self._patience):
+        if since is None:
+            return
+        until = max(since, self._saved_by) + self._patience
+        if self._validates or time.monotonic() > until:
             raise Interrupted
 
     def report(self, rank: int, body: bytes) -> None:
@@ -102,6 +107,9 @@ class Oversight:
         self._watchdog.progress()
         # Validation has no step that could be cut off.
         self._validates = event["kind"] == "validate" or (self._validates and event["kind"] == "pace")
+        if event["kind"] == "saving":
+            self._saved_by = time.monotonic() + event["within"]
+            return
         if event["kind"] == "steps" and event["step"]:
             self._patience = max(_PATIENCE, _STEPS * event["seconds"] / event["step"])
         if event["kind"] == "pace":

@@ -11,7 +11,7 @@ from grampus._training.kept import NothingKept
 from grampus._training.leaving import TOLD_TO_END, Interrupted, Yielded, stopping
 from grampus._training.options import check_most
 from grampus._warning import warn
-from grampus.errors import FeedLost, GrampusError, PeerLost, WorkerDied
+from grampus.errors import CheckpointError, FeedLost, GrampusError, PeerLost, WorkerDied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +55,10 @@ class Losses:
     has_trained: bool = False
     # Whether the run was saved when it was asked to end.
     saved: bool = False
+    # Whether the next step was cut off while it was applied to the weights that came home.
+    torn: bool = False
+    # Why a run that the user interrupted could not be saved.
+    unsaved: Exception | None = None
     # Whether the user interrupted a run that ended by itself all the same.
     interrupted: bool = False
     # Has read again what was lost with a worker.
@@ -145,6 +149,13 @@ def train(
                 # Where it ended for another reason, nobody has saved it: it does one more step first.
                 if wish.stop and (losses.saved or job.saving is None):
                     raise SystemExit(TOLD_TO_END) from None
+            except CheckpointError as error:
+                if wish.interrupted is None:
+                    raise
+                # The user wants the end, and not to hear of this alone.
+                warn(f"the run was interrupted and could not be saved: {error}")
+                losses.unsaved = error
+                raise Interrupted from None
             except _LOST as lost:
                 _judge(lost, losses)
                 losses.heal()
@@ -161,14 +172,19 @@ def train(
                 if saved is None:
                     first = losses.lost[-1] if losses.lost else error
                     raise _noted(first, f"{error}, and it was not saved{_advice(job)}") from None
-                what = f"{error}; before that, {_named(losses.lost[-1])}" if losses.lost else str(error)
-                if saved.resumed_from is not None:
-                    warn(f"the run goes on from the checkpoint {saved.resumed_from}: {what}")
-                elif losses.has_trained:
-                    warn(f"the run begins anew, since it was not saved yet: {what}")
+                _warn_of(error, saved, losses)
                 job = saved
                 continue
             job = replace(job, losses=job.losses + 1, lost=gone)
+
+
+def _warn_of(error: NothingKept, saved: Fit, losses: Losses) -> None:
+    """Say from where the run goes on instead."""
+    what = f"{error}; before that, {_named(losses.lost[-1])}" if losses.lost else str(error)
+    if saved.resumed_from is not None:
+        warn(f"the run goes on from the checkpoint {saved.resumed_from}: {what}")
+    elif losses.has_trained:
+        warn(f"the run begins anew, since it was not saved yet: {what}")
 
 
 def _named(lost: Exception) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import math
 import os
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grampus import _native, _report
+from grampus._training.cleanup import is_told_to_end
 from grampus._warning import warn
 from grampus.errors import CheckpointError
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from grampus._training.job import Fit, Saving
 
 # How long the end of a run waits for what is being written; a store that is slower is in trouble.
-_WITHIN = 600.0
+WITHIN = 600.0
 # How long a run that fails holds its error back for what is being written: it is where the next run begins.
 _AFTER_FAILURE = 10.0
+# Between two looks whether the worker is told to end meanwhile.
+_LOOK = 0.05
 _TYPES = {
     "float64": "F64",
     "float32": "F32",
@@ -94,16 +97,34 @@ class Store:
     def wait(self) -> None:
         """Wait until all is written; where that cannot be, raise, or warn and let the run go on."""
         try:
-            self._worked |= self._store.wait(_WITHIN) is not None
+            self._worked |= self._wait(WITHIN)
         except CheckpointError as error:
             if self._saving.on_error == "raise" or not self._worked:
                 raise
             _report.note(f"a checkpoint could not be written, and the run goes on: {error}")
 
+    def _wait(self, seconds: float) -> bool:
+        """Whether something was being written."""
+        try:
+            return self._store.wait(seconds) is not None
+        except TimeoutError as late:
+            raise CheckpointError(str(late)) from None
+
     def close(self) -> None:
-        """Let what is being written be whole, if it is soon: readers pass over what is not."""
-        with contextlib.suppress(CheckpointError):
-            self._store.wait(_AFTER_FAILURE)
+        """Let what is being written be whole, if it is soon: readers pass over what is not.
+
+        A worker that is told to end does not wait: it would be ended with the state that it keeps. The write
+        goes on meanwhile.
+        """
+        end = time.monotonic() + _AFTER_FAILURE
+        while not is_told_to_end() and time.monotonic() < end:
+            try:
+                self._store.wait(_LOOK)
+            except TimeoutError:
+                continue
+            except CheckpointError:
+                pass
+            return
 
 
 def located(place: str) -> str:
@@ -114,7 +135,7 @@ def located(place: str) -> str:
 def write(store: _native.CheckpointStore, state: dict[str, Any], meta: dict[str, Any]) -> None:
     """Write one checkpoint, and wait for it."""
     _begin(store, f"step-{meta['at']['step']:08d}", state, meta, None, [])
-    store.wait(_WITHIN)
+    store.wait(WITHIN)
 
 
 def _begin(

@@ -72,7 +72,7 @@ class Show:
             self.losses.went_on(event["step"])
         elif event["kind"] == "preempted":
             self._preempted(event["ranks"])
-        elif event["kind"] == "steps":
+        elif event["kind"] in ("steps", "epoch"):
             self.losses.has_trained = True
         elif event["kind"] == "saved":
             self.losses.saved = True

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grampus import _notice, _report
 from grampus._training import kept, metering, parcel, saved
+from grampus._training.cleanup import uninterrupted
 from grampus._training.feed import listed
 from grampus._training.leaving import Yielded
 from grampus._training.pace import Stopwatch
@@ -20,13 +21,17 @@ from grampus.errors import CollectiveError, FeedLost
 from grampus.operators import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from grampus._training.job import Fit
 
 # Rows that an error names.
 # How a worker learns that another is lost: by itself, or by being told to end.
 _BLAMES_OTHERS = (CollectiveError, FeedLost, KeyboardInterrupt)
+
+
+class NotANumber(FloatingPointError):
+    """A loss that is NaN or infinite, after a step that has spoilt the weights."""
 
 
 class Run:
@@ -197,8 +202,7 @@ class Watcher:
         self._run.reason, self._run.record = reason, None
         self._call("on_run_end")
         self._run.tell()
-        if self._store is not None:
-            self._store.wait()
+        self._wait_for_store()
         self._tell(kind="end", reason=reason, step=at["step"])
 
     def fails(self, at: str, error: BaseException) -> None:
@@ -208,11 +212,14 @@ class Watcher:
                 self._yields(at)
         finally:
             # What failed here is what the user is to see, not what follows from it.
-            with nullcontext() if isinstance(error, _BLAMES_OTHERS) else suppress(Exception):
-                if self._model.roll_back():
-                    self.keep(at)
+            follows = nullcontext() if isinstance(error, _BLAMES_OTHERS) else suppress(Exception)
+            with uninterrupted(), follows:
+                whole = self._model.roll_back()
+                # What is torn is better than nothing, but not than what the run went on from.
+                if whole or not (self._sharded or kept.holds(self._job.id)):
+                    self.keep(at, torn=not whole)
 
-    def keep(self, at: str) -> None:
+    def keep(self, at: str, torn: bool = False) -> None:
         """Keep the run as it stands, for the case that it has to go on without another worker."""
         kept.keep(
             kept.Kept(
@@ -222,6 +229,7 @@ class Watcher:
                 meters=self._tally.states(self._model.meters),
                 callbacks=self._callbacks_now if self._group.size > 1 else _attributes(self.callbacks),
                 begun=dict(self._model.repeated.losses),
+                torn=torn,
             )
         )
 
@@ -235,9 +243,25 @@ class Watcher:
             self._tell(kind="preempted", ranks=ranks)
         if self._job.saving is not None and any(save for save, _ in told):
             self.save(at, "the driver ends")
-            if self._store is not None:
-                self._store.wait()
+            self._wait_for_store()
+            # When the first worker leaves, the others have a minute: a save may take longer.
+            self._group.barrier()
             self._tell(kind="saved")
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Inside, the driver lets a run that the user interrupts take as long as a save may."""
+        self._tell(kind="saving", within=saved.WITHIN)
+        try:
+            yield
+        finally:
+            self._tell(kind="saving", within=0.0)
+
+    def _wait_for_store(self) -> None:
+        """Wait until all is written that the first worker saves."""
+        if self._store is not None:
+            with self._saving():
+                self._store.wait()
 
     def close(self) -> None:
         """End what goes on in the background."""
@@ -336,6 +360,10 @@ class Watcher:
 
     def save(self, at: str, why: str) -> None:
         """Write a checkpoint, in the background."""
+        with self._saving():
+            self._save(at, why)
+
+    def _save(self, at: str, why: str) -> None:
         # Whoever goes on from here will not tell of it again.
         self._run.tell()
         # Peers of the group have proved the key of the job.
@@ -437,14 +465,14 @@ class Watcher:
             which = "" if rows is None else f": rows {listed(rows)}"
             text = f"the loss is {value} {where}, lane {lane}{which}{hint}"
             if self._job.stop_on_nan:
-                raise FloatingPointError(f"{text}; look at these rows, or lower the learning rate")
+                raise NotANumber(f"{text}; look at these rows, or lower the learning rate")
             # One bad step spoils the weights, and so all steps after it.
             if self._odd_epoch != epoch:
                 _report.note(text)
         if odd:
             self._odd_epoch = epoch
         if not odd and self._job.stop_on_nan and self._group.size == 1 and loss - loss != 0.0:
-            raise FloatingPointError(f"the loss is {loss} {where}")
+            raise NotANumber(f"the loss is {loss} {where}")
 
     def _fresh_meters(self) -> None:
         lanes = self._model.lanes

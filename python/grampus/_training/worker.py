@@ -11,7 +11,7 @@ import os
 import pickle
 import time
 import warnings
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,18 +102,22 @@ def fit(job: Fit) -> dict[str, Any]:
 def hand_over(job: Fit) -> dict[str, Any] | None:
     """What workers have kept of a run that has ended, from the first; nothing where none has any."""
     group = collective.form(deadline=_HAND_OVER_WITHIN)
-    lanes, framework = begin(job.spec, job.layout, goes_on=True, group=group)
-    try:
-        job, _ = kept.agreed(job, group)
-    except kept.NothingKept:
+    for torn in (False, True):
+        with suppress(kept.NothingKept):
+            job, _ = kept.agreed(job, group, torn)
+            break
+    else:
         return None
     if "parts" in job.state:
-        # Each worker has some of it.
+        # Each worker has some of it. Otherwise code of the user, which may fail, is not needed.
+        lanes, framework = begin(job.spec, job.layout, goes_on=True, group=group)
         with closing(_model(framework, job, lanes)) as model:
             job.state = framework.take(model)
-    kept.let_go()
+    # All keep it until the next run begins: the first worker may be lost before its answer has arrived.
     told: dict[str, Any] = job.saved or {}
-    return None if group.rank else {"state": job.state, "at": job.at, "records": told["records"]}
+    return (
+        None if group.rank else {"state": job.state, "at": job.at, "records": told["records"], "torn": torn}
+    )
 
 
 def _model(framework: Any, job: Fit, lanes: Lanes) -> Any:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import multiprocessing
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import data as torch_data
+from torch.utils.data import _utils
 
 from grampus import _exception, _report
 from grampus._traceback import trace_of
 from grampus._training import trees
+from grampus._training.cleanup import closing, is_told_to_end, noting_interrupts
 from grampus._training.creator import seed_all
 from grampus._training.feed import Ask, Places, Renumbered, listed, row_numbers
 from grampus._training.lanes import reading_lane
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from grampus.shards.batches import Columns
 
 Tree = Any
+# Seconds between two looks whether the worker is told to end while processes end.
+_LOOK = 0.05
 
 _AFRESH = (
     "the processes of a loader with persistent_workers=True begin anew in epoch {epoch}: a stream that "
@@ -233,20 +240,69 @@ def _like(loader: Any, dataset: Any, collate: Callable[[Any], Any], **other: Any
 
 def _in_processes(loader: Any) -> Iterator[Any]:
     """What the processes of a loader read in an epoch."""
-    found: Any = iter(loader)
-    keeps = False
-    try:
-        yield from map(_unless_failed, found)
-        keeps = loader.persistent_workers
-    except GeneratorExit:
-        # The rest of the epoch is not wanted; the next may be.
-        keeps = loader.persistent_workers
-        raise
-    finally:
-        # An exception on its way out holds on to the iterator, and so would keep the processes.
-        if not keeps:
-            found._shutdown_workers()
-            loader._iterator = None
+    # An exception on its way out holds on to the iterator, and so would keep the processes.
+    with closing(_Processes(loader)) as processes:
+        try:
+            yield from map(_unless_failed, processes.begin())
+        except GeneratorExit:
+            # The rest of the epoch is not wanted; the next may be.
+            processes.keep()
+            raise
+        processes.keep()
+
+
+class _Processes:
+    """Those that a loader reads in, for an epoch or, where they persist, for several."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._others = set(multiprocessing.active_children())
+        self._found: Any = None
+        self._are_kept = False
+
+    def begin(self) -> Any:
+        """Start them; what they read."""
+        with noting_interrupts():
+            self._found = iter(self._loader)
+        return self._found
+
+    def keep(self) -> None:
+        """Leave them for the next epoch, if they persist."""
+        self._are_kept = self._loader.persistent_workers and not is_told_to_end()
+
+    def close(self) -> None:
+        """Let them end what they are at, as long as torch does; at once where this worker is told to end."""
+        if self._are_kept:
+            return
+        if self._found is None:
+            # Torch would wait for those that it has started by now.
+            for process in set(multiprocessing.active_children()) - self._others:
+                process.kill()
+            return
+        found, end = self._found, time.monotonic() + _utils.MP_STATUS_CHECK_INTERVAL
+        if not found._shutdown:
+            found._workers_done_event.set()
+            for number in (number for number, works in enumerate(found._workers_status) if works):
+                found._mark_worker_as_unavailable(number, shutdown=True)
+            while (alive := [each for each in found._workers if each.is_alive()]) and time.monotonic() < end:
+                if is_told_to_end():
+                    break
+                alive[0].join(_LOOK)
+            if alive:
+                self._kill()
+        found._shutdown_workers()
+        self._loader._iterator = None
+
+    def _kill(self) -> None:
+        found = self._found
+        # Torch's handler would take their end for a failure.
+        if found._worker_pids_set:
+            _utils.signal_handling._remove_worker_pids(id(found))
+            found._worker_pids_set = False
+        for process in found._workers:
+            process.kill()
+        # One that was looking at it when it was killed keeps its lock for ever.
+        found._workers_done_event = threading.Event()
 
 
 class Dataset:

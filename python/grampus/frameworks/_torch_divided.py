@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grampus import _native
+from grampus._training.cleanup import interruptible
 from grampus._training.kept import NothingKept
 from grampus.frameworks import _torch_state
 from grampus.frameworks._torch_memory import CODES, packed, unpacked
@@ -87,7 +88,8 @@ class Divided(torch.optim.Optimizer):  # type: ignore[misc]
         if self.divided:
             # Who goes on from here knows that all others have what they need to do so, too.
             self.ready = True
-            self._group.barrier()
+            with interruptible():
+                self._group.barrier()
             self.ready = False
         rate = float(self.param_groups[0]["lr"])
         for flat in self._flats:

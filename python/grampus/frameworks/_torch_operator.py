@@ -18,6 +18,7 @@ import torch
 
 from grampus import _native, _report
 from grampus._training import creator, trees
+from grampus._training.cleanup import uninterrupted
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means, as_number
 from grampus._training.model import Reduction
@@ -175,6 +176,7 @@ class Operated(OperatorEvaluation):
         if not self._owns_batch:
             super().train(lane, rows, share, seed, part)
             return
+        self.applied = None
         if part is None:
             return
         self._lane, self._share, self._in_batch = lane, share, True
@@ -484,7 +486,6 @@ class Operated(OperatorEvaluation):
         """Join the others until all have ended; then the batch is done."""
         if not self._owns_batch:
             return super().commit()
-        self.applied = None
         loss = sum(self._losses.values())
         word = Word(END, loss=loss, stops=wants_to_stop(), says=self._says, rows=self._seen)
         found = self._check.take() if self._check is not None and self._check.step_ends() else None
@@ -502,13 +503,20 @@ class Operated(OperatorEvaluation):
                 self.applied = loss / part if self._losses and part else loss
                 self._done()
             raise
+        total = sum(word.loss for word in words)
+        total = total / max(1, sum(word.rows for word in words)) if self.owns_epoch else total
         self.stops = any(word.stops for word in words)
         if self._check is not None:
             self._check.tell([word.found for word in words if word.found is not None])
-        self._schedule(merged(word.moves for word in words))
-        self._done()
-        total = sum(word.loss for word in words)
-        return total / max(1, sum(word.rows for word in words)) if self.owns_epoch else total
+        with uninterrupted():
+            # Lanes that have waited for each other take their one step now; the only optimizer is the first.
+            if not self._apart and any(each.optimizer for each in words):
+                self._take_step(0)
+            # The weights are those of after the batch, even where a schedule fails now.
+            self._torn, self.applied = False, float(total)
+            self._schedule(merged(word.moves for word in words))
+            self._done()
+        return float(total)
 
     # Schedulers
 
@@ -552,7 +560,7 @@ class Operated(OperatorEvaluation):
             self._take_step(taken.optimizer)
 
     def _step_of_all_lanes(self, word: Word) -> list[Word]:
-        """The one step for which lanes have waited; the only optimizer is the first."""
+        """What all lanes say, and the sum of what they have waited with: of the first optimizer."""
         nothing: list[Tensor | None] = [None] * len(self._parameters[0])
         grads = {lane: self._waiting.get(lane, {}).get(0, nothing) for lane in self.lanes.mine}
         has = bytes(any(each) for each in zip(*(present(each) for each in grads.values()), strict=True))
@@ -562,8 +570,6 @@ class Operated(OperatorEvaluation):
             self._sum(0, grads, [each.has for each in words])
         # What others take part in comes before the step, so that a step is done as a whole.
         self._buffers.finish(words[0].says)  # type: ignore[union-attr]
-        if any(each.optimizer for each in words):
-            self._take_step(0)
         return words
 
     def _done(self) -> None:

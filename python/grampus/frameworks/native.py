@@ -12,6 +12,7 @@ import numpy as np
 
 from grampus import _exception, _native
 from grampus._training import creator, trees
+from grampus._training.cleanup import uninterrupted
 from grampus._training.feed import Batch, StreamFeed, TableFeed, row_numbers
 from grampus._training.kept import NothingKept
 from grampus._training.leaving import wants_to_stop
@@ -120,7 +121,8 @@ class Model(LoopModel):
             self._rates = _native.Rates(described, directions(spec.metrics), seen)
         # Whether what the optimizer remembers is divided among workers.
         self.sharded = training and lanes.group.size > 1 and spec.config.get("sharded", False)
-        # Of such a step: its loss where it was applied here, and whether its sum is there and it was not.
+        # The loss of the last step, once it was applied here, until the next one begins; and of a step where
+        # memory is divided, whether its sum is there and it was not applied.
         self.applied: float | None = None
         self._ready = False
         self._epoch = 0
@@ -161,6 +163,7 @@ class Model(LoopModel):
 
     def train(self, lane: int, rows: int, share: float, seed: int, part: Batch | None) -> None:
         """Forward and backward of one lane's rows."""
+        self.applied = None
         index = lane - self.lanes.mine.start
         if part is None:
             self._gradients.skip(index)
@@ -193,7 +196,7 @@ class Model(LoopModel):
     def commit(self) -> float:
         """Sum over all lanes, and apply the step."""
         native, group = self.module.native, self.lanes.group
-        self._ready, self.applied = False, None
+        self._ready = False
         loss, _, _, self.stops = self._gradients.finish()
         if self.tally.shares:
             _native.enter("update")
@@ -208,21 +211,22 @@ class Model(LoopModel):
             self._ready = True
             group.barrier()
         _native.enter("update")
-        self._torn = True
-        if self._buffers:
-            self._buffers = self._first_buffers
-            native.set_buffers(self._buffers)
-        native.update(self._gradients, self.learning_rate, group._native)
-        self.step += 1
-        if self._unmetered:
-            self._measure()
-        self.tally.commit()
-        self.repeated.done()
-        self._torn = self._ready = False
-        if self.sharded:
+        with uninterrupted():
+            self._torn = True
+            if self._buffers:
+                self._buffers = self._first_buffers
+                native.set_buffers(self._buffers)
+            native.update(self._gradients, self.learning_rate, group._native)
+            # The weights are those of after the step, even where a metric fails now.
+            self._torn = self._ready = False
             self.applied = float(loss)
+            self.step += 1
+            if self._unmetered:
+                self._measure()
+            self.tally.commit()
+            self.repeated.done()
+        if self.sharded:
             native.spread(group._native)
-            self.applied = None
         return float(loss)
 
     def held(self) -> dict[str, Any]:

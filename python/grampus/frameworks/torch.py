@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from grampus import _native, _report
 from grampus._training import creator, trees
+from grampus._training.cleanup import uninterrupted
 from grampus._training.feed import Batch
 from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means, as_number
@@ -99,7 +100,7 @@ class Model(LoopModel):
             _torch_state.spread(self.module, lanes.group)
         # Whether what the optimizer remembers is divided among workers.
         self.sharded = isinstance(self.optimizer, _torch_divided.Divided) and self.optimizer.divide()
-        # The loss of such a step, once it was applied here and before all know.
+        # The loss of the last step, once it was applied here, until the next one begins.
         self.applied: float | None = None
         self.meters: dict[int, dict[str, Any]] = {}
         self.tally = Tally(lanes.group, shares=False)
@@ -208,6 +209,7 @@ class Model(LoopModel):
 
     def train(self, lane: int, rows: int, share: float, seed: int, part: Batch | None) -> None:
         """Forward and backward of one lane's rows."""
+        self.applied = None
         gradients = self._gradients
         if part is None:
             gradients.skip(lane)
@@ -349,19 +351,19 @@ class Model(LoopModel):
         self._buffers.finish(said)  # type: ignore[union-attr]
         _native.enter("update")
         # From here on nothing can fail for another worker: the step is done as a whole.
-        self._torn = True
-        with self._timed("apply"):
-            self._apply(self.optimizer, self.module.parameters())
-        self._stepped()
-        if self._unmetered:
-            self._measure()
-        self.tally.commit()
-        self.repeated.done()
-        self._torn = False
+        with uninterrupted():
+            self._torn = True
+            with self._timed("apply"):
+                self._apply(self.optimizer, self.module.parameters())
+            # The weights are those of after the step, even where a schedule or a metric fails now.
+            self._torn, self.applied = False, float(loss)
+            self._stepped()
+            if self._unmetered:
+                self._measure()
+            self.tally.commit()
+            self.repeated.done()
         if self.sharded:
-            self.applied = float(loss)
             self.optimizer.spread()  # type: ignore[union-attr]
-            self.applied = None
         return None if self._late is not None else float(loss)
 
     def _apply(self, optimizer: Any, parameters: Iterable[Any]) -> None:
