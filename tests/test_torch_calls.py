@@ -36,6 +36,27 @@ class Telling(Masked):
         return super().forward(ids)
 
 
+class ByName(Masked):
+    """Takes its mask by name alone."""
+
+    def forward(self, ids, *, mask=None):
+        return super().forward(ids, mask)
+
+
+class ByAnyName(Masked):
+    """Takes what it is given by name."""
+
+    def forward(self, ids, **more):
+        return super().forward(ids, **more)
+
+
+class BehindOption(Masked):
+    """Has an option before its mask."""
+
+    def forward(self, ids, scale=1.0, mask=None):
+        return super().forward(ids * scale, mask)
+
+
 class Both(Masked):
     """Needs both."""
 
@@ -88,7 +109,9 @@ def estimator(model, **settings):
     ids=["tuple", "list", "arrays", "data set", "loader"],
 )
 def test_a_second_part_that_may_be_input_or_target_is_refused(data, settings):
-    words = r"of the 2 parts of a batch the last may be an input of forward\(\) or a target.*\{'x': "
+    words = (
+        r"of the 2 parts of a batch 1 to 2 may be inputs of forward\(\), and the others targets: write \{'x'"
+    )
     for model in (Masked, Any_):
         with pytest.raises(ValueError, match=words):
             estimator(model, **settings).predict(data)
@@ -104,12 +127,12 @@ def test_what_can_be_told_apart_is_predicted(settings):
         (Masked, {"x": IDS}, whole),
         (Masked, {"x": IDS, "y": Y}, whole),
         (Masked, (IDS,), whole),
-        # Three parts are two inputs and a target: forward takes no more.
-        (Masked, (IDS, MASK, Y), masked),
         (Both, (IDS, MASK), masked),
         (Both, (IDS, MASK, Y), masked),
         # Options are no inputs.
         (Telling, (IDS, Y), whole),
+        (ByName, {"x": {"ids": IDS, "mask": MASK}}, masked),
+        (BehindOption, {"ids": IDS, "mask": MASK}, masked),
     ):
         assert estimator(model, **settings).predict(data).equal(expected)
 
@@ -127,7 +150,7 @@ def test_a_target_named_as_an_input_is_refused():
 def test_a_model_with_a_loss_of_its_own_gets_every_input():
     est = estimator(OwnLoss, loss=None, config={"lr": 0.0})
     for call in (est.fit, est.evaluate):
-        with pytest.raises(ValueError, match="of the 2 parts of a batch the last may be an input"):
+        with pytest.raises(ValueError, match="of the 2 parts of a batch 1 to 2 may be inputs"):
             call((IDS, MASK))
         call({"x": (IDS, MASK)})
     assert est.evaluate({"x": (IDS, MASK)})["loss"] == pytest.approx((IDS * MASK).sum(1).mean().item())
@@ -186,10 +209,25 @@ def test_several_targets_in_a_flat_tuple_train_as_a_plain_loop():
 
 
 def test_inputs_and_targets_that_cannot_be_counted_are_refused():
-    words = r"a batch has 4 parts, and forward\(\) takes 1 to 2.*\{'x': \(…\), 'y': \(…\)\}"
-    for call in (estimator(Masked).fit, estimator(Masked).evaluate, estimator(Masked).predict):
-        with pytest.raises(ValueError, match=words):
-            call((IDS, MASK, Y, Y))
+    for parts in ((IDS, MASK, Y), (IDS, MASK, Y, Y)):
+        words = rf"of the {len(parts)} parts of a batch 1 to 2 may be inputs.*\{{'x': \(…\), 'y': …\}}"
+        for call in (estimator(Masked).fit, estimator(Masked).evaluate, estimator(Masked).predict):
+            with pytest.raises(ValueError, match=words):
+                call(parts)
+
+
+@pytest.mark.parametrize("model", [ByName, ByAnyName, BehindOption])
+def test_inputs_that_are_passed_by_name_are_not_dropped(model):
+    """A mask that cannot be passed by place was taken for a target, and left away."""
+    est = estimator(model, config={"lr": 0.0})
+    words = r"of the 2 parts of a batch 1 to 2 may be inputs.*\{'x': \{'name of a parameter': …\}, 'y': …\}"
+    with pytest.raises(ValueError, match=words):
+        est.predict((IDS, MASK))
+    with pytest.raises(ValueError, match="of the 3 parts of a batch 1 to 2 may be inputs"):
+        est.fit((IDS, MASK, Y))
+    # The last of two is the target of the loss.
+    est.fit((IDS, Y))
+    assert est.predict({"x": {"ids": IDS, "mask": MASK}}).equal((IDS * MASK).sum(1, keepdim=True))
 
 
 # As in scikit-learn
