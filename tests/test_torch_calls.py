@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 import torch
 from estimators import numbers, runtime, scratch  # noqa: F401 - fixtures
@@ -234,13 +235,13 @@ def test_inputs_that_are_passed_by_name_are_not_dropped(model):
 
 
 def flowers():
-    x, y = load_iris(return_X_y=True)
-    return x.astype(np.float32), y
+    """As scikit-learn returns them, in doubles."""
+    return load_iris(return_X_y=True)
 
 
-def classifier(**settings):
+def classifier(model=None, **settings):
     return estimator(
-        lambda config: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)),
+        model or (lambda config: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))),
         **{"optimizer": "adam", "loss": nn.CrossEntropyLoss(), "metrics": ["accuracy"], **settings},
         config={"lr": 0.02},
     )
@@ -248,20 +249,61 @@ def classifier(**settings):
 
 def test_fit_evaluate_and_score_take_x_and_y():
     x, y = flowers()
-    one, other = classifier(), classifier()
-    one.fit({"x": x, "y": y}, epochs=3, batch_size=16)
-    other.fit(x, y, epochs=3, batch_size=16)
-    assert one.digest() == other.digest()
-    assert one.evaluate({"x": x, "y": y}) == other.evaluate(x, y) == other.evaluate(x, y=y)
-    right = (other.predict(x).argmax(1) == y).mean()
-    assert other.score(x, y) == pytest.approx(right)
-    frame, labels = pd.DataFrame(load_iris().data), pd.Series(y, name="kind")
-    third = classifier()
-    third.fit(frame, labels, epochs=3, batch_size=16, validation_data=(x, y))
-    assert third.digest() == one.digest()
-    fourth = classifier()
-    fourth.fit(x.tolist(), y.tolist(), epochs=3, batch_size=16)
-    assert fourth.digest() == one.digest()
+    single = x.astype(np.float32)
+    one = classifier()
+    one.fit({"x": single, "y": y}, epochs=3, batch_size=16)
+    outputs = one.predict(single)
+    right = (outputs.argmax(1) == y).mean()
+    for kind in (
+        lambda: (x, y),
+        lambda: (torch.from_numpy(x), torch.from_numpy(y)),
+        lambda: (x.tolist(), y.tolist()),
+        lambda: (x.tolist(), list(y)),
+        lambda: (pd.DataFrame(x), pd.Series(y, name="kind")),
+        lambda: (polars.DataFrame(x), polars.Series(y)),
+    ):
+        features, targets = kind()
+        other = classifier()
+        history = other.fit(features, targets, epochs=3, batch_size=16, validation_data=(features, targets))
+        assert other.digest() == one.digest()
+        assert history[-1]["val_loss"] == pytest.approx(one.evaluate({"x": single, "y": y})["loss"])
+        assert one.evaluate({"x": single, "y": y}) == other.evaluate(features, targets)
+        assert other.score(features, y=targets) == pytest.approx(right)
+        found = other.predict(features)
+        if hasattr(found, "columns"):
+            # Of a frame of polars, an Arrow table.
+            names = list(getattr(found, "column_names", found.columns))
+            assert names == [*features.columns, "prediction"]
+            found = np.stack(found["prediction"].to_numpy())
+        assert np.array_equal(np.asarray(found), outputs)
+
+
+def test_a_model_of_doubles_gets_doubles():
+    x, y = flowers()
+    model = classifier(model=lambda config: nn.Linear(4, 3).double(), seed=3)
+    model.fit(x, y, epochs=2)
+    assert model.predict(x).dtype == np.float64
+    again = classifier(model=lambda config: nn.Linear(4, 3).double(), seed=3)
+    again.fit({"x": x, "y": y}, epochs=2)
+    assert again.digest() == model.digest()
+
+
+def test_predict_takes_a_loader_after_x_and_y_too():
+    x, y = flowers()
+    model = classifier()
+    model.fit(x, y)
+    single = torch.from_numpy(x).float()
+    expected = model.predict({"x": x})
+    for data in (DataLoader(TensorDataset(single), batch_size=16), single, {"x": single}):
+        assert np.array_equal(model.predict(data), expected)
+
+
+def test_lists_of_numbers_are_named_in_a_few_words():
+    x, _ = flowers()
+    words = r"\[0\]\[0\] \(\), \[0\]\[1\] \(\), .* and 596 more; .*pass numpy.asarray"
+    with pytest.raises(ValueError, match=words) as caught:
+        classifier().predict(x.tolist())
+    assert len(str(caught.value)) < 300
 
 
 def test_native_models_take_x_and_y():

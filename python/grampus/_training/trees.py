@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from grampus.shards.batches import Columns
 
 Tree = Any
+# Arrays that an error names.
+_SHOWN = 4
 
 
 def is_one(tree: Tree) -> bool:
@@ -74,6 +76,20 @@ def columns(
 
     found = tuple(map(one, wanted))
     return found[0] if len(found) == 1 else found
+
+
+def uneven(arrays: Sequence[tuple[str, tuple[int, ...]]]) -> ValueError:
+    """What to raise where arrays, each with its place and shape, do not have equally many rows.
+
+    >>> str(uneven([(f"[{number}]", ()) for number in range(600)]))[:75]
+    'the arrays differ in their number of rows: [0] (), [1] (), [2] (), [3] () a'
+    """
+    shown = ", ".join(f"{place} {shape}".strip() for place, shape in arrays[:_SHOWN]) or "there are none"
+    more = f" and {len(arrays) - _SHOWN} more" if len(arrays) > _SHOWN else ""
+    advice = "the first axis of each must count the rows"
+    if any(shape == () for _, shape in arrays):
+        advice += ", and lists of numbers are no arrays: pass numpy.asarray(…)"
+    return ValueError(f"the arrays differ in their number of rows: {shown}{more}; {advice}")
 
 
 def side_by_side(shapes: Sequence[tuple[int, ...]]) -> None:

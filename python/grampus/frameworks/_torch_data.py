@@ -70,11 +70,7 @@ class Arrays:
         self.tree = mapped(lambda leaf: tensor(leaf, next(places)), tree)
         counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self.tree)}
         if len(counts) != 1 or -1 in counts:
-            shapes = ", ".join(f"{place} {tuple(leaf.shape)}" for place, leaf in placed(self.tree))
-            raise ValueError(
-                f"the arrays differ in their number of rows: {shapes or 'there are none'}; the first axis of "
-                "each must count the rows"
-            )
+            raise trees.uneven([(place, tuple(leaf.shape)) for place, leaf in placed(self.tree)])
         self._places = Places(counts.pop(), shuffled, counted=size_of if bad else None)
         self._bad = torch.tensor(bad, dtype=torch.int64)
         # Where all arrays are on a GPU.
@@ -380,6 +376,18 @@ def _column(values: Any, place: str) -> Any:
     if found.is_floating_point():
         return found.float()
     return found if found.dtype in (torch.bool, torch.uint8) else found.long()
+
+
+def single(tree: Tree, model: Any) -> Tree:
+    """Arrays, with doubles in single precision, as torch's layers are; not for a model of doubles."""
+    if any(each.dtype == torch.float64 for each in model.module.parameters()):
+        return tree
+
+    def cast(leaf: Any) -> Any:
+        found = tensor(leaf, "the data")
+        return found.float() if found.dtype == torch.float64 else found
+
+    return mapped(cast, tree)
 
 
 def beside(found: list[Any]) -> Any:
