@@ -15,10 +15,11 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from grampus import (
+    _alike,
     _exception,
     _explain,
     _group,
@@ -44,8 +45,6 @@ _R = TypeVar("_R")
 _Class = TypeVar("_Class", bound=type)
 
 OnReport = Callable[[int, bytes], None]
-# Longer lists are described by their length.
-_SHORT = 10
 
 
 class Failed(NamedTuple):
@@ -131,17 +130,18 @@ class Team:
     def call(
         self,
         name: str,
-        arguments: Any,
+        arguments: Mapping[str, Any],
         lead: Callable[[], _R],
         took: Callable[[], Any] | None = None,
         take: Callable[[Any], None] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> _R:
-        """Make a call with all others; they must make the same.
+        """Make a call with all others; they must make the same, of objects with the same settings.
 
         The first rank does it by `lead`. The others return the same, and `take` what it `took` from it.
         """
         # Shards count their rows, for which functions of the user may have to run: on each rank alone.
-        asked = f"{name}({described(arguments)})"
+        asked = _alike.Told.of(name, arguments, settings or {})
         self.busy = True
         try:
             self._check_same(asked)
@@ -170,14 +170,11 @@ class Team:
         """Leave the others."""
         self._group.close()
 
-    def _check_same(self, call: str) -> None:
-        told = [each.decode() for each in self._told(call.encode())]
-        other = next((rank for rank, each in enumerate(told) if each != told[0]), None)
-        if other is not None:
-            raise CallMismatch(
-                f"the ranks call different things: rank 0 calls {told[0]}, rank {other} calls {told[other]}; "
-                "let all ranks make the same calls, with the same arguments"
-            )
+    def _check_same(self, call: _alike.Told) -> None:
+        # Peers of the group have proved the key of the job.
+        differs = _alike.difference(list(map(pickle.loads, self._told(pickle.dumps(call)))))
+        if differs is not None:
+            raise CallMismatch(differs)
 
     def _lead(self, lead: Callable[[], _R], took: Callable[[], Any] | None) -> _R:
         try:
@@ -328,8 +325,10 @@ def joint(method: Callable[_P, _R]) -> Callable[_P, _R]:
         if not _ranks.is_rank() or team().busy:
             return method(*args, **kwargs)
         owner: Any = args[0]
-        callbacks = inspect.signature(method).bind(*args, **kwargs).arguments.get("callbacks")
-        named = (args[1:], kwargs)
+        named = inspect.signature(method).bind(*args, **kwargs).arguments
+        callbacks = named.get("callbacks")
+        # The first names the object, whatever it is called.
+        named.pop(next(iter(named)))
 
         def took() -> Any:
             return owner._taken_along(), [_attributes(each) for each in callbacks or ()]
@@ -339,7 +338,9 @@ def joint(method: Callable[_P, _R]) -> Callable[_P, _R]:
             for callback, attributes in zip(callbacks or (), taken[1], strict=True):
                 vars(callback).update(attributes)
 
-        return team().call(method.__name__, named, lambda: method(*args, **kwargs), took, take)
+        return team().call(
+            method.__name__, named, lambda: method(*args, **kwargs), took, take, owner.get_params()
+        )
 
     return call
 
@@ -354,7 +355,7 @@ def led(name: str, path: str | os.PathLike[str], write: Callable[[], None]) -> N
         team().busy = False
         write()
 
-    return team().call(name, (os.fspath(path),), lead)
+    return team().call(name, {"path": os.fspath(path)}, lead)
 
 
 def joint_methods(*names: str) -> Callable[[_Class], _Class]:
@@ -371,26 +372,6 @@ def joint_methods(*names: str) -> Callable[[_Class], _Class]:
 def _attributes(callback: Any) -> dict[str, Any]:
     """What a callback has, as far as it can travel."""
     return {name: value for name, value in vars(callback).items() if not _explain.fails(value)}
-
-
-def described(value: Any) -> str:
-    """What ranks compare of an argument: numbers, texts, shapes of arrays, otherwise types and lengths.
-
-    >>> described(([1, "a"], {"epochs": 2}))
-    "[[1, 'a'], {epochs: 2}]"
-    """
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {described(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list | tuple) and len(value) <= _SHORT:
-        return "[" + ", ".join(map(described, value)) + "]"
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return f"{type(value).__name__}{tuple(shape)}"
-    with contextlib.suppress(Exception):
-        return f"{type(value).__name__} of {len(value)}"
-    return type(value).__name__
 
 
 def _raised(failed: Failed, took: Callable[[], Any] | None) -> list[Any]:
