@@ -1,6 +1,7 @@
 """Scripts with an Estimator under `grampus run`: the ranks are its workers, and train one model."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -497,3 +498,51 @@ def test_ranks_that_get_ctrl_c_save_the_run(tmp_path):
     assert "resume=True goes on from there" in out
     step = next(line for line in came(out) if "interrupted" in line).split()[0]
     assert (tmp_path / "runs" / f"step-{int(step):08d}").is_dir()
+
+
+BREAKS = """
+def breaks():
+    gp.collective.barrier()
+    if gp.rank() == BAD:
+        raise ValueError("as asked")
+    gp.collective.barrier()
+
+
+class Breaks(gp.callbacks.Callback):
+    def on_step_end(self, run):
+        if run.step == 2:
+            raise ValueError("as asked")
+
+
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("call", ["gp.run(breaks)", "estimator().fit(data, callbacks=[Breaks()])"])
+def test_an_error_that_is_not_caught_is_shown_once(tmp_path, call, rank):
+    code, _, err = ranks(tmp_path, BREAKS.replace("BAD", str(rank)) + call)
+    assert code == 1
+    lines = [line for line in err.splitlines() if line.startswith("[rank 1]")]
+    assert [line for line in lines if "as asked" in line] == [
+        "[rank 1] ValueError: as asked (rank 0 shows the traceback)"
+    ], err
+    assert "Traceback" not in "".join(lines)
+    assert err.count("raise ValueError") == 1, err
+    assert err.count("WorkerTraceback: rank") <= 1
+    raised = rank if call == "gp.run(breaks)" else 0
+    assert re.search(rf"^grampus: rank {raised} on .* exited with code 1$", err, re.MULTILINE), err
+    if raised == 1:
+        assert "WorkerTraceback: rank 1 on " in err
+
+
+def test_an_error_of_a_rank_has_one_cause_on_all(tmp_path):
+    text = """
+try:
+    gp.run(breaks)
+except ValueError as error:
+    print("came", error.__cause__.rank, error.__cause__.pid, type(error.__cause__.__cause__))
+"""
+    code, out, err = ranks(tmp_path, BREAKS.replace("BAD", "1") + text)
+    assert code == 0, err
+    first, second = came(out)
+    assert first == second and first.startswith("1 ") and first.endswith("<class 'NoneType'>")

@@ -35,7 +35,7 @@ from grampus._warning import warn
 from grampus._wish import Wish
 from grampus.cluster import original
 from grampus.collective import Group
-from grampus.errors import CallMismatch, ClusterError, PeerLost
+from grampus.errors import CallMismatch, ClusterError, PeerLost, WorkerTraceback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _Class = TypeVar("_Class", bound=type)
+
+# Seconds that ranks stay after an error that nothing catches: the first rank must have shown it, and the rank
+# that has raised it is to end first.
+_NEXT, _LAST = 0.5, 2.0
 
 OnReport = Callable[[int, bytes], None]
 
@@ -58,6 +62,8 @@ class Failed(NamedTuple):
     consequence: bool
     parts: list[bytes]
     folded: tuple[int, ...] = ()
+    #: Where a worker raised it, if that is known already.
+    cause: WorkerTraceback | None = None
 
     @classmethod
     def of(cls, rank: int, error: BaseException) -> Failed:
@@ -66,7 +72,14 @@ class Failed(NamedTuple):
         consequence = isinstance(error, _native.CollectiveError) and not isinstance(error, CallMismatch)
         packed = _pieces.take_apart((trace, _exception.pickled(error)))
         parts = [bytes(piece) for piece in packed]
-        return cls(rank, socket.gethostname(), os.getpid(), text, full, consequence, parts)
+        failed = cls(rank, socket.gethostname(), os.getpid(), text, full, consequence, parts)
+        cause = error.__cause__
+        return failed._replace(cause=cause) if isinstance(cause, WorkerTraceback) else failed
+
+    @property
+    def origin(self) -> int:
+        """The rank on which it was raised first."""
+        return self.rank if self.cause is None else self.cause.rank
 
     @property
     def payloads(self) -> list[_native.Payload]:
@@ -76,6 +89,8 @@ class Failed(NamedTuple):
     def error(self) -> BaseException:
         """What to raise for it."""
         error = original(self)  # type: ignore[arg-type]
+        if self.cause is not None:
+            error.__cause__ = self.cause
         return _one_line.shown(error) if _one_line.is_shown(error) else error
 
 
@@ -174,7 +189,7 @@ class Team:
         # Peers of the group have proved the key of the job.
         differs = _alike.difference(list(map(pickle.loads, self._told(pickle.dumps(call)))))
         if differs is not None:
-            raise CallMismatch(differs)
+            raise CallMismatch(differs) if self.leads else _in_short(CallMismatch(differs), _NEXT)
 
     def _lead(self, lead: Callable[[], _R], took: Callable[[], Any] | None) -> _R:
         try:
@@ -182,10 +197,13 @@ class Team:
             pieces = _pieces.take_apart(("returned", value, None if took is None else took()))
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             frames = error.__traceback__
+            failed = Failed.of(self.meeting.rank, error)
             with contextlib.suppress(ClusterError):
-                self._spread(_raised(Failed.of(self.meeting.rank, error), took))
+                self._spread(_raised(failed, took))
             # What packed it took them away.
             error.__traceback__ = frames
+            if failed.origin != 0:
+                _one_line.held(error, _LAST)
             raise
         self._spread(pieces)
         return value
@@ -207,7 +225,7 @@ class Team:
         if take is not None and taken is not None:
             take(taken)
         if kind == "raised":
-            raise value.error()
+            raise _in_short(value.error(), _NEXT if value.origin in (0, self.meeting.rank) else _LAST)
         if wish.interrupted is not None:
             raise KeyboardInterrupt
         return value
@@ -372,6 +390,18 @@ def joint_methods(*names: str) -> Callable[[_Class], _Class]:
 def _attributes(callback: Any) -> dict[str, Any]:
     """What a callback has, as far as it can travel."""
     return {name: value for name, value in vars(callback).items() if not _explain.fails(value)}
+
+
+def _in_short(error: BaseException, after: float) -> BaseException:
+    """An error that the first rank shows in full where nothing catches it, and this one as a line.
+
+    Then it stays for some seconds: `grampus run` names the rank that ends first, and ends the others.
+    """
+    _one_line.held(error, after)
+    if _traceback.is_full() or _one_line.is_shown(error):
+        return error
+    said = _exception.message(error).partition("\n")[0]
+    return _one_line.shown(error, f"{type(error).__name__}: {said} (rank 0 shows the traceback)")
 
 
 def _raised(failed: Failed, took: Callable[[], Any] | None) -> list[Any]:
