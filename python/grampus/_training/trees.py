@@ -16,8 +16,11 @@ _SHOWN = 4
 
 
 def is_one(tree: Tree) -> bool:
-    """Whether a tuple is a leaf: one that moves itself to a device, as PyTorch's PackedSequence does."""
-    return isinstance(tree, tuple) and hasattr(tree, "to")
+    """Whether a tuple is a leaf: PyTorch's PackedSequence, without importing PyTorch.
+
+    A batch of the user's may be a tuple with a method `to`, too, and has parts.
+    """
+    return isinstance(tree, tuple) and hasattr(tree, "batch_sizes") and hasattr(tree, "unsorted_indices")
 
 
 def is_frame(value: Any) -> bool:
