@@ -311,7 +311,7 @@ class Estimator(Placement, Weights, Params):
         """
         settings = self._asked(info, profile, reduce_results, audit, step_timeout) | ends(epochs, max_steps)
         watched, loggers = self._watched(callbacks, checkpoint, settings["end"], validation_data is not None)
-        where, settings = watched["saving"], settings | watched
+        where, self._apart, settings = watched["saving"], y is not None, settings | watched
         losses = allowed(max_failures, max_preemptions)
         with claimed([self._params["model_dir"], None if where is None else where.url]):
             found = self._resumed(resume, where)
@@ -319,7 +319,6 @@ class Estimator(Placement, Weights, Params):
             with self._reading(order_by, batch_size, feature_cols, label_cols) as read:
                 losses.heal = read.heal
                 settings |= {"data": read.data(data, y), "validation": read.data_also(validation_data)}
-                self._apart = y is not None
                 job = Fit(self._spec(), layout, **settings, **self._beginning(found))
                 told: History = self._trained(job, loggers, losses, audit, min_workers, slow_worker, read)
                 return told

@@ -23,6 +23,7 @@ from grampus.frameworks._torch_memory import packed, unpacked
 from grampus.frameworks._torch_samplers import Draws, draw_seed
 
 if TYPE_CHECKING:
+    from grampus._training.job import Data
     from grampus.shards.batches import Columns
 
 Tree = Any
@@ -378,7 +379,13 @@ def _column(values: Any, place: str) -> Any:
     return found if found.dtype in (torch.bool, torch.uint8) else found.long()
 
 
-def single(tree: Tree, model: Any) -> Tree:
+def given(data: Data, model: Any) -> Any:
+    """What the user has passed, as the model takes it."""
+    value = restored(data.value)
+    return _single(value, model) if data.apart else value
+
+
+def _single(tree: Tree, model: Any) -> Tree:
     """Arrays, with doubles in single precision, as torch's layers are; not for a model of doubles."""
     if any(each.dtype == torch.float64 for each in model.module.parameters()):
         return tree

@@ -41,9 +41,7 @@ def _feed(
     reduction: Reduction,
     model: Any,
 ) -> TableFeed | StreamFeed:
-    value = _torch_data.restored(data.value)
-    if data.apart:
-        value = _torch_data.single(value, model)
+    value = _torch_data.given(data, model)
     if _is_creator(value):
         size = data.batch_size or 32
         creator.seed_all(creator.make_seed(lanes.seed, 2))
