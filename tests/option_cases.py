@@ -12,7 +12,54 @@ INTERNAL = {
     "gp.Estimator": "the arguments of from_torch, from_native and from_lightning",
 }
 # Options that have none, and why they are there.
-WITHOUT = {("gp.Estimator.get_params", "deep"): "scikit-learn passes it to every estimator"}
+WITHOUT = {
+    ("gp.Estimator.get_params", "deep"): "scikit-learn passes it to every estimator",
+    ("gp.shards.StringIndexer.category_encode", "broadcast"): "where an index is kept, which nobody sees",
+    ("gp.shards.StringIndexer.encode_string", "broadcast"): "where an index is kept, which nobody sees",
+}
+# Before a test that shows only that a value is refused: such a test is no case.
+REFUSED = "refused: "
+# Before a table, or a test with one, whose keys are the arguments.
+TABLE = "table: "
+# Options of which no test shows an effect, and why.
+ONLY_REFUSED = {
+    (name, option): "an engine on several hosts that has it is needed to see it"
+    for name in ("gp.init", "gp.Cluster.spark", "gp.Cluster.ray")
+    for option in ("address", "port")
+} | {("gp.Cluster.ray", option): "Ray would be started by it" for option in ("master", "cores_per_worker")}
+# Callables that are another's, or pass their arguments on to it.
+EQUAL = {
+    **dict.fromkeys(
+        ("gp.Cluster.local", "gp.Cluster.ssh", "gp.Cluster.spark", "gp.Cluster.ray"), ("init", "session_for")
+    ),
+    "gp.init": ("session_for",),
+    "gp.Cluster.run": ("run",),
+    "gp.Estimator.update_scheduler": ("update_schedulers",),
+    "gp.TrainingOperator.update_scheduler": ("update_schedulers",),
+}
+# Helpers of tests that pass their arguments on, by file.
+HELPERS = {
+    "test_audit.py": {"estimator": "from_torch"},
+    "test_collective_options.py": {"scattered": "scatter", "reduced_into": "reduce_scatter"},
+    "test_csv_pandas.py": {"same": "read_csv"},
+    "test_directions.py": {"line": "from_torch", "fitted": "fit"},
+    "test_estimator_exact.py": {"estimator": "from_torch", "fitted": "from_torch"},
+    "test_estimator_parameters.py": {"line": "from_torch"},
+    "test_lightning.py": {"estimator": "from_lightning"},
+    "test_native_optimizers.py": {"estimator": "from_native"},
+    "test_operators.py": {"estimator": "from_torch", "gan": "from_torch"},
+    "test_options.py": {
+        "encoded": "category_encode",
+        "epochs": "EarlyStopping",
+        "kind": "MinMaxScaler StandardScaler StringIndexer",
+        "order": "to_torch",
+        "steps": "fit",
+        "trained": "from_torch",
+    },
+    "test_precision.py": {"estimator": "from_torch"},
+    "test_recovery.py": {"trained": "fit"},
+    "test_slow_workers.py": {"trained": "fit"},
+}
 
 _CLUSTER = {
     "workers": "test_preload.py::test_a_preloaded_module_is_imported_once",
@@ -23,19 +70,30 @@ _CLUSTER = {
     "heartbeat_timeout": "test_deaths.py::test_a_stopped_worker_is_given_up_in_time",
 }
 _ENGINE = {
-    "cores_per_worker": "test_engine.py::test_what_is_asked_for_wrongly_starts_nothing",
-    "address": "on_spark/test_workers.py::test_a_driver_that_executors_cannot_reach_is_named",
-    "port": "on_spark/test_workers.py::test_a_driver_that_executors_cannot_reach_is_named",
+    "cores_per_worker": (
+        "on_spark/test_losses.py::test_no_slot_for_a_replacement_is_named_and_the_run_goes_on_later",
+        "refused: table: test_engine.py::test_what_is_asked_for_wrongly_starts_nothing",
+    ),
+    "address": "refused: on_spark/test_workers.py::test_a_driver_that_executors_cannot_reach_is_named",
+    "port": "refused: on_spark/test_workers.py::test_a_driver_that_executors_cannot_reach_is_named",
 }
 _SPARK = {
-    "master": "test_engine.py::test_what_is_asked_for_wrongly_starts_nothing",
+    "master": (
+        "on_spark/programs/test_sessions.py::PROGRAM",
+        "refused: table: test_engine.py::test_what_is_asked_for_wrongly_starts_nothing",
+    ),
     "session": "on_spark/test_losses.py::test_a_loss_changes_nothing",
-    "memory": "on_spark/test_workers.py::test_other_settings_of_a_session_that_runs_are_refused",
-    "conf": "on_spark/test_workers.py::test_other_settings_of_a_session_that_runs_are_refused",
+    **dict.fromkeys(
+        ("memory", "conf"),
+        (
+            "on_spark/programs/test_sessions.py::PROGRAM",
+            "refused: on_spark/test_workers.py::test_other_settings_of_a_session_that_runs_are_refused",
+        ),
+    ),
 }
 _BLOCK = "test_collective_options.py::unblocked"
 _COLLECTIVE = "test_collective_options.py::flipped"
-_PANDAS = "test_tables.py::test_options_mean_what_they_mean_to_pandas"
+_PANDAS = "table: test_tables.py::test_options_mean_what_they_mean_to_pandas"
 _INDEXER = "test_shards_scalers.py::test_indices_by_appearance_with_a_limit_and_split"
 _LANES = "test_estimator_exact.py::test_equal_weights_history_and_answers_with_1_2_3_and_4_workers"
 _SCHEDULER = "test_estimator_parameters.py::test_the_scheduler_steps_each_epoch_or_each_batch"
@@ -47,6 +105,8 @@ CITED = {
         "cluster": "test_run.py::test_a_cluster_made_by_hand_serves_run",
     },
     "gp.Cluster.local": _CLUSTER,
+    "gp.Cluster.run": {"workers": "test_run.py::test_fewer_workers_than_the_cluster_has"},
+    "gp.run": {"workers": "test_run.py::test_fewer_workers_than_the_cluster_has"},
     "gp.Cluster.ssh": {
         **_CLUSTER,
         "command": "test_wrong_use.py::test_a_command_that_is_not_there",
@@ -57,7 +117,8 @@ CITED = {
     "gp.Cluster.ray": {
         **_CLUSTER,
         **_ENGINE,
-        "master": "on_ray/test_workers.py::test_a_second_connection_is_refused",
+        "cores_per_worker": "refused: table: test_engine.py::test_what_is_asked_for_wrongly_starts_nothing",
+        "master": "refused: on_ray/test_workers.py::test_a_second_connection_is_refused",
     },
     "gp.Checkpoint": {
         "path": "test_options.py::test_the_mode_of_a_checkpoint_says_which_is_the_best",
@@ -66,7 +127,10 @@ CITED = {
         "best": "test_directions.py::test_the_best_checkpoint_of_a_crossentropy_is_that_of_the_least",
         "mode": "test_options.py::test_the_mode_of_a_checkpoint_says_which_is_the_best",
         "on_error": "test_recovery.py::test_a_checkpoint_that_cannot_be_written_does_not_end_the_run",
-        "on_driver_loss": "test_estimator_wrong_use.py::test_a_checkpoint_that_is_none",
+        "on_driver_loss": (
+            "test_driver_loss.py::DRIVER",
+            "refused: test_estimator_wrong_use.py::test_a_checkpoint_that_is_none",
+        ),
     },
     "gp.Estimator.from_torch": {
         "config": "test_estimator_parameters.py::test_config_reaches_all_creators",
@@ -75,7 +139,10 @@ CITED = {
         "seed": "test_options.py::test_settings_of_estimators_change_the_weights",
         "lanes": "test_options.py::test_settings_of_estimators_change_the_weights",
         "threads_per_lane": "test_estimator_exact.py::test_threads_per_lane_are_those_of_torch",
-        "precision": "test_precision.py::test_settings_of_precision_and_device",
+        "precision": (
+            "test_precision.py::test_half_precision_keeps_weights_and_promises",
+            "refused: test_precision.py::test_settings_of_precision_and_device",
+        ),
         "device": "test_precision.py::test_settings_of_precision_and_device",
         "loss": "test_estimator_parameters.py::test_config_reaches_all_creators",
         "metrics": "test_directions.py::test_the_score_of_an_error_rises_as_the_model_improves",
@@ -107,10 +174,17 @@ CITED = {
         "max_failures": "test_recovery.py::test_no_more_losses_than_allowed",
         "max_preemptions": "test_recovery.py::test_no_more_preemptions_than_allowed",
         "min_workers": "test_elastic.py::test_a_run_that_cannot_have_its_least_workers_ends_with_the_reason",
-        "audit": "test_audit.py::test_without_asking_there_is_no_ledger",
-        "step_timeout": "test_hangs.py::test_validation_that_goes_on_is_no_hang",
-        "slow_worker": "test_slow_workers.py::test_a_policy_that_is_none_is_refused",
-        "order_by": "test_engine.py::test_an_order_is_for_frames_alone",
+        "audit": "test_audit.py::trained",
+        "step_timeout": ("test_hangs.py::fit", "test_hangs.py::test_validation_that_goes_on_is_no_hang"),
+        "slow_worker": (
+            "test_slow_workers.py::test_a_slow_worker_gives_lanes_away",
+            "test_slow_workers.py::test_a_slow_worker_is_replaced",
+            "refused: table: test_slow_workers.py::test_a_policy_that_is_none_is_refused",
+        ),
+        "order_by": (
+            "on_spark/test_frames.py::test_shards_are_trained_on_as_their_frame_is",
+            "refused: test_engine.py::test_an_order_is_for_frames_alone",
+        ),
         "info": "test_operators.py::test_numbers_are_means_over_rows_and_info_arrives",
         "profile": "test_operators.py::test_profiles_say_how_long_parts_take",
         "reduce_results": "test_operators.py::test_results_of_each_worker",
@@ -132,10 +206,16 @@ CITED = {
     },
     "gp.Estimator.score": {
         "y": "test_options.py::test_labels_may_stand_beside_the_rows",
-        "batch_size": "test_options.py::test_a_size_that_is_none_is_refused_by_score",
+        "batch_size": (
+            "test_options.py::test_the_size_of_batches_of_a_score_is_that_of_its_evaluation",
+            "refused: test_options.py::test_a_size_that_is_none_is_refused_by_score",
+        ),
     },
     "gp.Estimator.save": {
-        "format": "test_formats.py::test_a_distributed_checkpoint_that_does_not_fit_is_refused",
+        "format": (
+            "test_formats.py::test_torch_reads_the_distributed_checkpoint",
+            "test_formats.py::test_a_folder_as_hugging_face_has_it",
+        ),
         "example": "test_formats.py::test_onnx_files_answer_as_the_model_does",
     },
     "gp.Estimator.load": {
@@ -200,25 +280,28 @@ CITED = {
         "drop_last": "test_batches.py::test_transform_drop_last_and_threads",
         "on_error": "test_batches.py::test_rows_that_cannot_be_used",
     },
-    "gp.shards.MinMaxScaler": dict.fromkeys(
-        ("min", "max", "inputCol", "outputCol"), "test_options.py::test_options_of_scalers"
-    ),
+    "gp.shards.MinMaxScaler": {
+        **dict.fromkeys(("min", "max", "outputCol"), "table: test_options.py::test_options_of_scalers"),
+        "inputCol": "test_options.py::test_options_of_scalers",
+    },
     "gp.shards.MinMaxScaler.setInputOutputCol": {"outputCol": "test_options.py::test_options_of_scalers"},
-    "gp.shards.StandardScaler": dict.fromkeys(
-        ("withMean", "withStd", "inputCol", "outputCol"), "test_options.py::test_options_of_scalers"
-    ),
+    "gp.shards.StandardScaler": {
+        **dict.fromkeys(
+            ("withMean", "withStd", "outputCol"), "table: test_options.py::test_options_of_scalers"
+        ),
+        "inputCol": "test_options.py::test_options_of_scalers",
+    },
     "gp.shards.StringIndexer": {"inputCol": "test_options.py::test_options_of_indexers"},
     "gp.shards.StringIndexer.category_encode": {
         **dict.fromkeys(
-            ["freq_limit", "order_by_freq", "do_split", "sep", "sort_for_array", "keep_most_frequent"],
+            ["freq_limit", "order_by_freq", "sep", "sort_for_array", "keep_most_frequent"],
             "test_options.py::test_options_of_indexers",
         ),
-        "broadcast": "test_shards_scalers.py::test_indices_made_elsewhere",
+        "do_split": _INDEXER,
     },
     "gp.shards.StringIndexer.encode_string": {
-        **dict.fromkeys(["do_split", "sep", "sort_for_array", "keep_most_frequent"], _INDEXER),
+        **dict.fromkeys(["do_split", "sort_for_array", "keep_most_frequent"], _INDEXER),
         "sep": "test_options.py::test_options_of_indexers",
-        "broadcast": "test_shards_scalers.py::test_indices_made_elsewhere",
     },
     "gp.shards.StringIndexer.gen_string_idx": dict.fromkeys(
         ["freq_limit", "order_by_freq", "do_split", "sep"], "test_options.py::test_options_of_indexers"
@@ -234,7 +317,7 @@ CITED = {
         "start": "test_options.py::test_options_of_early_stopping",
     },
     "gp.callbacks.GradientNorm": {"every": "test_trackers.py::told"},
-    "gp.callbacks.LearningRates": {"every": "test_trackers.py::told"},
+    "gp.callbacks.LearningRates": {"every": "test_options.py::test_rates_are_logged_every_few_steps"},
     "gp.callbacks.MLflow": {
         "experiment": "test_options.py::test_a_run_of_mlflow_is_named",
         "run_name": "test_options.py::test_a_run_of_mlflow_is_named",
@@ -247,6 +330,9 @@ CITED = {
         "show": "test_operators.py::test_progress_can_be_hidden",
         "clock": "test_progress.py::show",
     },
+    "gp.callbacks.WandB": dict.fromkeys(
+        ("project", "name", "every", "mode"), "test_trackers.py::test_options_of_wandb"
+    ),
     "gp.callbacks.TensorBoard": {
         "log_dir": "test_loggers.py::test_tensorboard_writes_every_nth_step",
         "every": "test_loggers.py::test_tensorboard_writes_every_nth_step",
@@ -255,7 +341,7 @@ CITED = {
         "deadline": "test_collective.py::test_a_worker_that_does_something_else_is_named_after_the_deadline"
     },
     "gp.collective.new_group": {
-        "deadline": "test_collective.py::test_a_worker_that_does_something_else_is_named_after_the_deadline"
+        "deadline": "test_collective.py::test_a_group_of_some_waits_for_as_long_as_its_deadline"
     },
     "gp.collective.Handle.wait": {
         "timeout": "test_checkpoint_store.py::test_a_wait_has_an_end_and_hears_ctrl_c"
@@ -264,9 +350,9 @@ CITED = {
     "gp.columns.Scale": {"offset": "test_columns.py::CASES"},
     "gp.images.ToFloat": {"scale": "test_images.py::test_floats_are_those_of_the_formula"},
     "gp.nn.Embedding": {"padding_idx": "test_native_layers.py::test_embeddings_answer_as_in_pytorch"},
-    "gp.nn.Input": {"name": "test_native_estimator.py::test_graphs_that_cannot_be_are_refused"},
+    "gp.nn.Input": {"name": "test_options.py::test_an_input_is_named_in_the_model_and_in_errors"},
     "gp.triggers.Or.fires": dict.fromkeys(
-        ("loss", "score"), "test_triggers.py::test_each_fires_where_it_should_and_says_why"
+        ("loss", "score"), "table: test_triggers.py::test_each_fires_where_it_should_and_says_why"
     ),
 }
 for _name, _option in options():

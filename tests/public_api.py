@@ -30,10 +30,8 @@ def _callables():
 
 
 def _parameters(function):
-    """Those that can be passed by name; none where any can."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return []
+    """Those that have a name, also where others may be passed by any."""
+    parameters = inspect.signature(function).parameters.values()
     return [each for each in parameters if each.kind in _NAMED and each.name != "self"]
 
 

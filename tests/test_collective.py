@@ -421,6 +421,24 @@ def test_a_worker_that_does_something_else_is_named_after_the_deadline():
     assert gp.run(work, workers=2) == [(1, True), None]
 
 
+def test_a_group_of_some_waits_for_as_long_as_its_deadline():
+    """CL-6."""
+
+    def work():
+        # The deadline holds for forming, too: they come together.
+        gp.collective.barrier()
+        group = gp.collective.new_group([0, 1], deadline=1.5)
+        if gp.rank() == 1:
+            time.sleep(4)
+            return None
+        began = time.monotonic()
+        with pytest.raises(PeerLost, match="did not make the call in time"):
+            group.barrier()
+        return 1.5 <= time.monotonic() - began < PATIENCE
+
+    assert gp.run(work, workers=2) == [True, None]
+
+
 def test_a_group_that_is_closed_is_left(workers):
     def work():
         group = gp.collective.new_group(list(range(gp.world_size())))

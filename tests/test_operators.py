@@ -538,6 +538,14 @@ def test_metrics_of_one_evaluation():
     assert set(own.evaluate(data())) == {"loss", "accuracy", "num_samples"}
 
 
+def test_metrics_that_an_operator_does_not_return_are_warned_about():
+    own = estimator(Judge, workers=2, metrics=["accuracy"])
+    for call in (lambda: own.evaluate(data()), lambda: own.fit(data(), epochs=2, validation_data=data())):
+        with pytest.warns(RuntimeWarning, match="the metrics accuracy are not measured") as warned:
+            call()
+        assert sum("not measured" in str(each.message) for each in warned) == 1
+
+
 def test_a_loss_may_come_with_the_weights(tmp_path):
     own = estimator(None, workers=1)
     own.save(tmp_path / "weights.pt")

@@ -2,10 +2,16 @@
 
 Options are found by the signatures: one that is new fails here until it has a case. A case is a flip in
 `option_flips` or `option_estimators`, or in `option_cases` the name of the test that shows the effect, or of
-the function or table that the test uses: this very function must pass the option by its name.
+the function or table that the test uses: this very function must call the callable, or a helper that is
+listed there, and pass the option by its name. Tests that show only that a value is refused are marked, and
+are no case.
 """
 
 import ast
+import math
+import re
+import textwrap
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +19,7 @@ import option_estimators
 import option_flips
 import pytest
 from clusters import one_cluster, scratch  # noqa: F401 - a fixture
-from option_cases import CITED, INTERNAL, WITHOUT
+from option_cases import CITED, EQUAL, HELPERS, INTERNAL, ONLY_REFUSED, REFUSED, TABLE, WITHOUT
 from public_api import options
 from small_models import classifier, line, points, rows
 
@@ -33,37 +39,70 @@ def test_every_option_has_a_case(name, option):
     assert option in CITED.get(name, {}), (
         f"{name}({option}=) has no case: add one to option_flips or option_cases"
     )
-    file, _, test = CITED[name][option].partition("::")
+    cited = CITED[name][option]
+    effects = [
+        case for case in ((cited,) if isinstance(cited, str) else cited) if not case.startswith(REFUSED)
+    ]
+    assert effects or (name, option) in ONLY_REFUSED, f"{name}({option}=) is only refused: show an effect"
+    assert not (effects and (name, option) in ONLY_REFUSED)
+    for case in (cited,) if isinstance(cited, str) else cited:
+        check_passed(name, option, case.removeprefix(REFUSED))
+
+
+def check_passed(name, option, case):
+    file, _, test = case.removeprefix(TABLE).partition("::")
     assert test in passed_by_name(file), f"there is no {test} in {file}"
-    assert option in passed_by_name(file)[test], f"{test} in {file} does not pass {option}= by its name"
+    called = {None} if case.startswith(TABLE) else callees(name, file)
+    found = {callee for callee, passed in passed_by_name(file)[test] if passed == option}
+    assert called & found, f"{test} in {file} passes {option}= to {found}, and not to {called}"
+
+
+def callees(name, file):
+    """What stands in a test where it calls this: its name, that of an equal one, or that of a helper."""
+    own = {name.rpartition(".")[2], *EQUAL.get(name, ())}
+    return own | {helper for helper, of in HELPERS.get(file, {}).items() if own & set(of.split())}
 
 
 @cache
 def passed_by_name(file):
-    """For each function and table of a file, the names of arguments that it passes, also in dicts."""
+    """For each function and table of a file, which arguments it passes to what; to `None`, those in dicts."""
     tree = ast.parse((TESTS / file).read_text("utf-8"))
     found = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     tables = [node for node in tree.body if isinstance(node, ast.Assign)]
     found |= {
         target.id: table for table in tables for target in table.targets if isinstance(target, ast.Name)
     }
-    return {name: set(names_of_arguments(node)) for name, node in found.items()}
+    return {name: set(arguments_in(node)) for name, node in found.items()}
 
 
-def names_of_arguments(definition):
+def arguments_in(definition):
     for node in ast.walk(definition):
-        if isinstance(node, ast.keyword):
-            yield node.arg
+        if isinstance(node, ast.Call):
+            callee = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            yield from ((callee, each.arg) for each in node.keywords)
         elif isinstance(node, ast.Dict):
-            yield from (key.value for key in node.keys if isinstance(key, ast.Constant))
+            yield from ((None, key.value) for key in node.keys if isinstance(key, ast.Constant))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
+            # A program that the test starts.
+            with suppress(SyntaxError):
+                yield from arguments_in(ast.parse(textwrap.dedent(node.value)))
 
 
 def test_a_name_that_stands_elsewhere_in_a_file_is_no_case():
     """`FLIPS` is there, in this file and in this text, and no function passes it."""
     found = passed_by_name(Path(__file__).name)
-    assert "seed" in found["test_settings_of_estimators_change_the_weights"]
-    assert "seed" not in found["test_arguments_of_fit_change_the_run"]
-    assert not any("FLIPS" in names for names in found.values())
+    assert ("trained", "seed") in found["test_settings_of_estimators_change_the_weights"]
+    assert not any(name == "seed" for _, name in found["test_arguments_of_fit_change_the_run"])
+    assert not any(name == "FLIPS" for names in found.values() for _, name in names)
+
+
+def test_an_option_of_another_callable_is_no_case():
+    """`GradientNorm(every=2)` says nothing of `LearningRates(every=…)`."""
+    check_passed("gp.callbacks.GradientNorm", "every", "test_trackers.py::told")
+    with pytest.raises(AssertionError, match=r"passes every= to \{'GradientNorm'\}"):
+        check_passed("gp.callbacks.LearningRates", "every", "test_trackers.py::told")
+    with pytest.raises(AssertionError, match=r"passes memory= to \{None\}"):
+        check_passed("gp.init", "memory", "test_engine.py::test_what_is_asked_for_wrongly_starts_nothing")
 
 
 def test_no_case_is_left_of_an_option_that_went():
@@ -84,9 +123,41 @@ def test_flipped_options_are_seen(name, option, tmp_path, monkeypatch):
     try:
         after = flipped()
     except (TypeError, ValueError) as error:
-        assert option in str(error)
+        assert is_named(option, str(error))
         return
-    assert after != before
+    assert differs(after, before)
+
+
+def is_named(option, text):
+    """Whether an error is about an option: as `name=`, quoted, or as a word that is no article.
+
+    >>> is_named("a", "a matrix"), is_named("lr", "lr= must be above 0"), is_named("mode", "modest")
+    (False, True, False)
+    """
+    word = re.escape(option)
+    return bool(
+        re.search(rf"\b{word}=|['\"`]{word}['\"`]" + (rf"|\b{word}\b" if len(option) > 2 else ""), text)
+    )
+
+
+def differs(after, before):
+    """Whether two results do; what is not a number differs from nothing."""
+    if isinstance(after, tuple | list) and isinstance(before, tuple | list) and len(after) == len(before):
+        return any(differs(*pair) for pair in zip(after, before, strict=True))
+    if isinstance(after, dict) and isinstance(before, dict) and after.keys() == before.keys():
+        return any(differs(after[name], before[name]) for name in after)
+    if isinstance(after, float) and math.isnan(after):
+        return False
+    return bool(after != before)
+
+
+def test_what_is_not_a_number_is_no_difference():
+    nan = float("nan")
+    assert not differs((1, nan, [{"a": nan}]), (1, 0.5, [{"a": 1.0}]))
+    assert differs((1, nan, [{"a": 2.0}]), (1, 0.5, [{"a": 1.0}]))
+    assert not is_named("a", "this is a word")
+    assert is_named("a", "a= is negative") and is_named("step", "'step' is negative")
+    assert not is_named("step", "steps are negative")
 
 
 def test_settings_of_estimators_change_the_weights():
@@ -135,6 +206,39 @@ def test_the_mode_of_a_checkpoint_says_which_is_the_best(tmp_path):
     assert values["min"] < values["max"]
     with pytest.raises(ValueError, match="mode='max' of Checkpoint says how to compare, and nothing what"):
         gp.Checkpoint("runs", mode="max")
+
+
+def test_the_size_of_batches_of_a_score_is_that_of_its_evaluation():
+    def counts(output, target):
+        return output.sum() * 0 + len(output)
+
+    estimator = line(loss=counts, lanes=1, workers=1)
+    assert [estimator.score(points(), batch_size=size) for size in (4, 8)] == [-4, -8]
+
+
+def test_rates_are_logged_every_few_steps():
+    class Keeps(gp.callbacks.Logger):
+        def __init__(self):
+            self.told = []
+
+        def event(self, event):
+            if "learning_rate/0" in str(event):
+                self.told.append(event)
+
+    counts = []
+    for every in (1, 2, 4):
+        keeps = Keeps()
+        line().fit(points(), batch_size=2, callbacks=[gp.callbacks.LearningRates(every=every), keeps])
+        counts.append(str(keeps.told).count("learning_rate/0"))
+    assert counts == [8, 4, 2]
+
+
+def test_an_input_is_named_in_the_model_and_in_errors():
+    named, other = gp.nn.Input(name="orca"), gp.nn.Input(name="dolphin")
+    model = gp.nn.Model(named, gp.nn.Linear(3, 2)(named))
+    assert model.description()["inputs"] == ["orca"]
+    with pytest.raises(ValueError, match="the input 'dolphin' is not among the inputs of the model"):
+        gp.nn.Model(named, gp.nn.ReLU()(other)).summary([3])
 
 
 def test_a_size_that_is_none_is_refused_by_score():
@@ -262,6 +366,14 @@ def test_options_of_indexers():
     assert all(
         list(each.items()) != list(other.items()) for n, each in enumerate(found) for other in found[:n]
     )
+
+    # Without parts, a text that is split elsewhere is another.
+    index = kind.gen_string_idx(shards, "t", do_split=True, sep=";")[0]
+    parts = [
+        kind.encode_string(shards, "t", index, do_split=True, sep=sep).to_arrow()["t"].to_pylist()
+        for sep in (";", ",")
+    ]
+    assert parts[0] != parts[1]
 
     def encoded(**other):
         result, (index,) = kind.category_encode(shards, "t", **other)

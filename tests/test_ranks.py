@@ -1,6 +1,7 @@
 """Scripts with an Estimator under `grampus run`: the ranks are its workers, and train one model."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,9 +30,8 @@ class Counts(gp.callbacks.Callback):
 
 
 def estimator(**more):
-    return gp.Estimator.from_native(
-        model=model, loss=gp.nn.MSE(), optimizer=gp.optim.SGD(0.1), seed=3, threads_per_lane=1, **more
-    )
+    given = {"optimizer": gp.optim.SGD(0.1), "seed": 3, "threads_per_lane": 1, **more}
+    return gp.Estimator.from_native(model=model, loss=gp.nn.MSE(), **given)
 """
 TRAINS = """
 counts = Counts()
@@ -87,6 +87,102 @@ def test_ranks_that_call_different_things_are_told(tmp_path):
     code, _, err = ranks(tmp_path, "estimator().fit(data, batch_size=8 + 4 * gp.rank())")
     assert code == 1
     assert "the ranks call different things: rank 0 calls fit(" in err
+
+
+DIFFERENT = {
+    "rows": (
+        "x = x[gp.rank() :: 2]\ndata = {'x': x, 'y': x}",
+        r"data['x'] is float32 (20, 1) ",
+        "Grampus deals",
+    ),
+    "labels": (
+        "data['y'] = data['y'] + gp.rank()",
+        "data['y'] is float32 (40, 1) ",
+        "Grampus deals the rows",
+    ),
+    "number": (
+        "data = {'x': x[gp.rank() :], 'y': x[gp.rank() :]}",
+        "float32 (39, 1) ",
+        "Grampus deals the rows",
+    ),
+    "seed": ("MORE['seed'] = 3 + gp.rank()", "seed is 3 on rank 0, and 4 on rank 1", "make it alike"),
+    "optimizer": ("MORE['optimizer'] = gp.optim.SGD([0.1, 0.5][gp.rank()])", '"lr": 0.5', "make it alike"),
+    "config": (
+        "MORE['config'] = {'a': {'b': gp.rank()}}",
+        "config is {a: {b: 0}, ",
+        "make it alike",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_ranks_with_different_data_or_settings_are_told(tmp_path, what):
+    """They trained on those of the first rank, without a word."""
+    change, named, advice = DIFFERENT[what]
+    text = f"""
+MORE = {{}}
+{change}
+try:
+    estimator(**MORE).fit(data, batch_size=10)
+except gp.CallMismatch as error:
+    print("came", error)
+"""
+    code, out, err = ranks(tmp_path, text)
+    assert code == 0, err
+    first, second = came(out)
+    assert first == second
+    assert first.startswith("the ranks call fit with different ")
+    assert named in first and advice in first and "on rank 1" in first
+
+
+def test_data_sets_of_ranks_are_compared_and_weights_are_not(tmp_path):
+    text = """
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+
+
+class Rows(Dataset):
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, row):
+        return self.x[row], self.x[row]
+
+
+def made(lr=0.1):
+    # Weights that are drawn without a seed are those of the first rank.
+    module = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(module.parameters(), lr=lr)
+    return gp.Estimator.from_torch(model=module, optimizer=optimizer, loss=torch.nn.MSELoss())
+
+
+x = torch.from_numpy(x)
+mine = x[gp.rank() :: 2]
+for data in (Rows(mine), TensorDataset(mine, mine), DataLoader(Rows(mine))):
+    try:
+        made().fit(data, batch_size=None)
+    except gp.CallMismatch as error:
+        print("came", str(error).partition(" is ")[0])
+try:
+    made(0.1 * (1 + gp.rank())).fit(Rows(x))
+except gp.CallMismatch as error:
+    print("came", str(error).partition(":")[0])
+sampler = DistributedSampler(Rows(x), num_replicas=2, rank=gp.rank())
+est = made()
+est.fit(DataLoader(Rows(x), batch_size=10, sampler=sampler), batch_size=None)
+print("came", est.digest())
+"""
+    code, out, err = ranks(tmp_path, text)
+    assert code == 0, err
+    words = "the ranks call fit with different "
+    found = came(out)
+    for named in ("data: data.x", "data: data.tensors[0]", "data: data.dataset.x", "settings"):
+        assert found.count(words + named) == 2, out
+    digests = [line for line in found if not line.startswith(words)]
+    assert len(digests) == 2 and len(set(digests)) == 1
 
 
 def test_a_rank_that_does_not_call_is_named(tmp_path):
@@ -428,3 +524,51 @@ def test_ranks_that_get_ctrl_c_save_the_run(tmp_path):
     assert "resume=True goes on from there" in out
     step = next(line for line in came(out) if "interrupted" in line).split()[0]
     assert (tmp_path / "runs" / f"step-{int(step):08d}").is_dir()
+
+
+BREAKS = """
+def breaks():
+    gp.collective.barrier()
+    if gp.rank() == BAD:
+        raise ValueError("as asked")
+    gp.collective.barrier()
+
+
+class Breaks(gp.callbacks.Callback):
+    def on_step_end(self, run):
+        if run.step == 2:
+            raise ValueError("as asked")
+
+
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("call", ["gp.run(breaks)", "estimator().fit(data, callbacks=[Breaks()])"])
+def test_an_error_that_is_not_caught_is_shown_once(tmp_path, call, rank):
+    code, _, err = ranks(tmp_path, BREAKS.replace("BAD", str(rank)) + call)
+    assert code == 1
+    lines = [line for line in err.splitlines() if line.startswith("[rank 1]")]
+    assert [line for line in lines if "as asked" in line] == [
+        "[rank 1] ValueError: as asked (rank 0 shows the traceback)"
+    ], err
+    assert "Traceback" not in "".join(lines)
+    assert err.count("raise ValueError") == 1, err
+    assert err.count("WorkerTraceback: rank") <= 1
+    raised = rank if call == "gp.run(breaks)" else 0
+    assert re.search(rf"^grampus: rank {raised} on .* exited with code 1$", err, re.MULTILINE), err
+    if raised == 1:
+        assert "WorkerTraceback: rank 1 on " in err
+
+
+def test_an_error_of_a_rank_has_one_cause_on_all(tmp_path):
+    text = """
+try:
+    gp.run(breaks)
+except ValueError as error:
+    print("came", error.__cause__.rank, error.__cause__.pid, type(error.__cause__.__cause__))
+"""
+    code, out, err = ranks(tmp_path, BREAKS.replace("BAD", "1") + text)
+    assert code == 0, err
+    first, second = came(out)
+    assert first == second and first.startswith("1 ") and first.endswith("<class 'NoneType'>")

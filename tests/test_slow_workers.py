@@ -44,13 +44,14 @@ class Tells(gp.callbacks.Logger):
             self.slow.append(event)
 
 
-def trained(slow=None, lanes=4, steps=120, **settings):
+def trained(slow=None, lanes=4, steps=120, workers=None, **settings):
     est = gp.Estimator.from_torch(
         model=lambda config: Net(slow),
         optimizer=lambda model, config: torch.optim.AdamW(model.parameters(), lr=0.01),
         loss=nn.MSELoss(),
         seed=7,
         lanes=lanes,
+        workers=workers,
     )
     x = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
     tells = Tells()
@@ -120,6 +121,28 @@ def test_a_slow_worker_is_replaced(undisturbed):
     assert pids[0] not in after
     assert pids[1] in after
     assert not Path(f"/proc/{pids[0]}").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"slow_worker": "evict", "workers": 1}, "slow_worker='evict' has no effect: .* this run has one"),
+        ({"slow_worker": "shed", "workers": 1}, "slow_worker='shed' has no effect: .* this run has one"),
+        ({"slow_worker": "shed", "lanes": 2}, "slow_worker='shed' has no effect: .* pass more lanes="),
+    ],
+)
+def test_a_policy_without_effect_is_warned_about(settings, text):
+    with pytest.warns(RuntimeWarning, match=text):
+        trained(steps=2, **settings)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "settings",
+    [{"slow_worker": "warn", "workers": 1}, {"slow_worker": "evict", "lanes": 2}, {"slow_worker": "shed"}],
+)
+def test_a_policy_with_effect_is_not_warned_about(settings):
+    trained(steps=2, **settings)
 
 
 @pytest.mark.parametrize(

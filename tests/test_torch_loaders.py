@@ -1,6 +1,7 @@
 """Loaders and data sets of torch: Grampus reads the rows that torch's own loop would, in its order."""
 
 import os
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -326,6 +327,45 @@ def plain_loop(model):
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
     return model
+
+
+class Pair(NamedTuple):
+    """A batch that moves itself, as many projects have."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def to(self, device):
+        return Pair(self.x.to(device), self.y.to(device))
+
+
+def paired(rows):
+    return Pair(*(torch.stack(part) for part in zip(*rows, strict=True)))
+
+
+class PairStream(torch_data.IterableDataset):
+    def __iter__(self):
+        for batch in DataLoader(Rows(10), batch_size=4):
+            yield Pair(*batch)
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [DataLoader(Rows(10), batch_size=4, collate_fn=paired), DataLoader(PairStream(), batch_size=None)],
+    ids=["collate", "batches"],
+)
+def test_a_tuple_with_a_method_to_is_no_leaf(loader):
+    digests = set()
+    for data in (DataLoader(Rows(10), batch_size=4), loader):
+        torch.manual_seed(0)
+        model = nn.Linear(1, 1)
+        est = gp.Estimator.from_torch(
+            model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), loss=nn.MSELoss(), workers=2
+        )
+        history = est.fit(data)
+        assert history[-1]["samples"] == len(Rows(10))
+        digests.add(est.digest())
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("data", [Sequences(), SequenceStream()], ids=["data set", "stream"])

@@ -98,6 +98,19 @@ def test_wandb_has_one_run_with_its_curves(told):
     assert (told.folder / "run" / "wandb_run_id").read_text().strip() == run["id"]
 
 
+def test_options_of_wandb(tmp_path, folders_of_wandb):
+    settings = wandb.Settings(console="off", disable_git=True, x_disable_stats=True)
+    for mode in ("disabled", "offline"):
+        tracker = WandB(
+            project="orcas", name="second", every=4, mode=mode, dir=str(tmp_path), settings=settings
+        )
+        classifier(model_dir=tmp_path / mode).fit(rows(), epochs=2, batch_size=16, callbacks=[tracker])
+        found = wandb_runs(tmp_path)
+        assert len(found) == (mode == "offline")
+    assert (found[0]["project"], found[0]["name"]) == ("orcas", "second")
+    assert [step for step, _ in wandb_curve(found[0], "train/loss")] == [4, 8]
+
+
 def test_tensorboard_reads_pictures_curves_and_the_graph(told):
     read = board(told.folder / "logs")
     assert board_curve(read, "twice/step") == [(step, 2.0 * step) for step in STEPS]

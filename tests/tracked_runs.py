@@ -39,6 +39,7 @@ def _wandb_run(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             found["id"] = record.run.run_id
+            found["project"], found["name"] = record.run.project, record.run.display_name
             updates = record.run.config.update
         elif kind == "config":
             updates = record.config.update

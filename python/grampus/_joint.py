@@ -15,10 +15,11 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from grampus import (
+    _alike,
     _exception,
     _explain,
     _group,
@@ -34,7 +35,7 @@ from grampus._warning import warn
 from grampus._wish import Wish
 from grampus.cluster import original
 from grampus.collective import Group
-from grampus.errors import CallMismatch, ClusterError, PeerLost
+from grampus.errors import CallMismatch, ClusterError, PeerLost, WorkerTraceback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,9 +44,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _Class = TypeVar("_Class", bound=type)
 
+# Seconds that ranks stay after an error that nothing catches: the first rank must have shown it, and the rank
+# that has raised it is to end first.
+_NEXT, _LAST = 0.5, 2.0
+
 OnReport = Callable[[int, bytes], None]
-# Longer lists are described by their length.
-_SHORT = 10
 
 
 class Failed(NamedTuple):
@@ -59,6 +62,8 @@ class Failed(NamedTuple):
     consequence: bool
     parts: list[bytes]
     folded: tuple[int, ...] = ()
+    #: Where a worker raised it, if that is known already.
+    cause: WorkerTraceback | None = None
 
     @classmethod
     def of(cls, rank: int, error: BaseException) -> Failed:
@@ -67,7 +72,14 @@ class Failed(NamedTuple):
         consequence = isinstance(error, _native.CollectiveError) and not isinstance(error, CallMismatch)
         packed = _pieces.take_apart((trace, _exception.pickled(error)))
         parts = [bytes(piece) for piece in packed]
-        return cls(rank, socket.gethostname(), os.getpid(), text, full, consequence, parts)
+        failed = cls(rank, socket.gethostname(), os.getpid(), text, full, consequence, parts)
+        cause = error.__cause__
+        return failed._replace(cause=cause) if isinstance(cause, WorkerTraceback) else failed
+
+    @property
+    def origin(self) -> int:
+        """The rank on which it was raised first."""
+        return self.rank if self.cause is None else self.cause.rank
 
     @property
     def payloads(self) -> list[_native.Payload]:
@@ -77,6 +89,8 @@ class Failed(NamedTuple):
     def error(self) -> BaseException:
         """What to raise for it."""
         error = original(self)  # type: ignore[arg-type]
+        if self.cause is not None:
+            error.__cause__ = self.cause
         return _one_line.shown(error) if _one_line.is_shown(error) else error
 
 
@@ -131,17 +145,18 @@ class Team:
     def call(
         self,
         name: str,
-        arguments: Any,
+        arguments: Mapping[str, Any],
         lead: Callable[[], _R],
         took: Callable[[], Any] | None = None,
         take: Callable[[Any], None] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> _R:
-        """Make a call with all others; they must make the same.
+        """Make a call with all others; they must make the same, of objects with the same settings.
 
         The first rank does it by `lead`. The others return the same, and `take` what it `took` from it.
         """
         # Shards count their rows, for which functions of the user may have to run: on each rank alone.
-        asked = f"{name}({described(arguments)})"
+        asked = _alike.Told.of(name, arguments, settings or {})
         self.busy = True
         try:
             self._check_same(asked)
@@ -170,14 +185,11 @@ class Team:
         """Leave the others."""
         self._group.close()
 
-    def _check_same(self, call: str) -> None:
-        told = [each.decode() for each in self._told(call.encode())]
-        other = next((rank for rank, each in enumerate(told) if each != told[0]), None)
-        if other is not None:
-            raise CallMismatch(
-                f"the ranks call different things: rank 0 calls {told[0]}, rank {other} calls {told[other]}; "
-                "let all ranks make the same calls, with the same arguments"
-            )
+    def _check_same(self, call: _alike.Told) -> None:
+        # Peers of the group have proved the key of the job.
+        differs = _alike.difference(list(map(pickle.loads, self._told(pickle.dumps(call)))))
+        if differs is not None:
+            raise CallMismatch(differs) if self.leads else _in_short(CallMismatch(differs), _NEXT)
 
     def _lead(self, lead: Callable[[], _R], took: Callable[[], Any] | None) -> _R:
         try:
@@ -185,10 +197,13 @@ class Team:
             pieces = _pieces.take_apart(("returned", value, None if took is None else took()))
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             frames = error.__traceback__
+            failed = Failed.of(self.meeting.rank, error)
             with contextlib.suppress(ClusterError):
-                self._spread(_raised(Failed.of(self.meeting.rank, error), took))
+                self._spread(_raised(failed, took))
             # What packed it took them away.
             error.__traceback__ = frames
+            if failed.origin != 0:
+                _one_line.held(error, _LAST)
             raise
         self._spread(pieces)
         return value
@@ -210,7 +225,7 @@ class Team:
         if take is not None and taken is not None:
             take(taken)
         if kind == "raised":
-            raise value.error()
+            raise _in_short(value.error(), _NEXT if value.origin in (0, self.meeting.rank) else _LAST)
         if wish.interrupted is not None:
             raise KeyboardInterrupt
         return value
@@ -328,8 +343,10 @@ def joint(method: Callable[_P, _R]) -> Callable[_P, _R]:
         if not _ranks.is_rank() or team().busy:
             return method(*args, **kwargs)
         owner: Any = args[0]
-        callbacks = inspect.signature(method).bind(*args, **kwargs).arguments.get("callbacks")
-        named = (args[1:], kwargs)
+        named = inspect.signature(method).bind(*args, **kwargs).arguments
+        callbacks = named.get("callbacks")
+        # The first names the object, whatever it is called.
+        named.pop(next(iter(named)))
 
         def took() -> Any:
             return owner._taken_along(), [_attributes(each) for each in callbacks or ()]
@@ -339,7 +356,9 @@ def joint(method: Callable[_P, _R]) -> Callable[_P, _R]:
             for callback, attributes in zip(callbacks or (), taken[1], strict=True):
                 vars(callback).update(attributes)
 
-        return team().call(method.__name__, named, lambda: method(*args, **kwargs), took, take)
+        return team().call(
+            method.__name__, named, lambda: method(*args, **kwargs), took, take, owner.get_params()
+        )
 
     return call
 
@@ -354,7 +373,7 @@ def led(name: str, path: str | os.PathLike[str], write: Callable[[], None]) -> N
         team().busy = False
         write()
 
-    return team().call(name, (os.fspath(path),), lead)
+    return team().call(name, {"path": os.fspath(path)}, lead)
 
 
 def joint_methods(*names: str) -> Callable[[_Class], _Class]:
@@ -373,24 +392,16 @@ def _attributes(callback: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(callback).items() if not _explain.fails(value)}
 
 
-def described(value: Any) -> str:
-    """What ranks compare of an argument: numbers, texts, shapes of arrays, otherwise types and lengths.
+def _in_short(error: BaseException, after: float) -> BaseException:
+    """An error that the first rank shows in full where nothing catches it, and this one as a line.
 
-    >>> described(([1, "a"], {"epochs": 2}))
-    "[[1, 'a'], {epochs: 2}]"
+    Then it stays for some seconds: `grampus run` names the rank that ends first, and ends the others.
     """
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {described(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list | tuple) and len(value) <= _SHORT:
-        return "[" + ", ".join(map(described, value)) + "]"
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return f"{type(value).__name__}{tuple(shape)}"
-    with contextlib.suppress(Exception):
-        return f"{type(value).__name__} of {len(value)}"
-    return type(value).__name__
+    _one_line.held(error, after)
+    if _traceback.is_full() or _one_line.is_shown(error):
+        return error
+    said = _exception.message(error).partition("\n")[0]
+    return _one_line.shown(error, f"{type(error).__name__}: {said} (rank 0 shows the traceback)")
 
 
 def _raised(failed: Failed, took: Callable[[], Any] | None) -> list[Any]:

@@ -16,10 +16,9 @@ from grampus._figures import count
 from grampus._joint import joint_methods
 from grampus._params import Params
 from grampus._traceback import public_methods
-from grampus._training import answering, attributes, recovery, rescue, saved, worker, written
+from grampus._training import answering, attributes, inputs, recovery, rescue, saved, worker, written
 from grampus._training import audit as ledger
 from grampus._training.claim import claimed
-from grampus._training.inputs import Inputs, paired
 from grampus._training.job import Clipping, Fit, Layout, Pass, Saving, Spec, Written
 from grampus._training.leaving import Interrupted
 from grampus._training.options import (
@@ -312,7 +311,7 @@ class Estimator(Placement, Weights, Params):
         """
         settings = self._asked(info, profile, reduce_results, audit, step_timeout) | ends(epochs, max_steps)
         watched, loggers = self._watched(callbacks, checkpoint, settings["end"], validation_data is not None)
-        where, settings = watched["saving"], settings | watched
+        where, self._apart, settings = watched["saving"], y is not None, settings | watched
         losses = allowed(max_failures, max_preemptions)
         with claimed([self._params["model_dir"], None if where is None else where.url]):
             found = self._resumed(resume, where)
@@ -349,8 +348,8 @@ class Estimator(Placement, Weights, Params):
 
     def _reading(
         self, order_by: Any, batch_size: int | None, features: Columns | None, labels: Columns | None
-    ) -> Inputs:
-        return Inputs(self._cluster()[0], self._framework(), batch_size, (features, labels), order_by)
+    ) -> inputs.Inputs:
+        return inputs.Inputs(self._cluster()[0], self._framework(), batch_size, (features, labels), order_by)
 
     def _trained(
         self,
@@ -360,7 +359,7 @@ class Estimator(Placement, Weights, Params):
         audit: bool,
         least: Any,
         policy: Any,
-        read: Inputs,
+        read: inputs.Inputs,
     ) -> Any:
         workers, backend = self._params["workers"], self._params["backend"]
         # Steps of an operator take all workers.
@@ -454,14 +453,12 @@ class Estimator(Placement, Weights, Params):
         """Loss and metrics over all rows, each counted once, with their number as `num_samples`.
 
         With an operator that validates, what it says. `y` are targets, where `data` is an array or a frame of
-        features alone. `num_steps` is how many batches are looked at, `info`
-        goes to operators, `profile` adds a dict of how long parts of the work took, in seconds, and `metrics`
-        are measured in place of the Estimator's.
+        features alone. `num_steps` is how many batches are looked at, `info` goes to operators, `profile`
+        adds a dict of seconds that parts of the work took, and `metrics` replace the Estimator's.
         """
         steps = None if num_steps is None else check_size(num_steps, "num_steps")
         more = {"num_steps": steps, "info": self._info(info), "profile": bool(profile), "metrics": metrics}
-        data = paired(data, y, "batch_size")
-        answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols, more)
+        answers = self._pass(worker.evaluate, data, batch_size, feature_cols, label_cols, more, y)
         return dict(answers[0])
 
     def predict(
@@ -474,12 +471,12 @@ class Estimator(Placement, Weights, Params):
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
         A data frame comes back with a column `prediction`, or one for each output of the model, in the place
-        of a column that has this name already. So do tables,
-        files (as an Arrow table) and shards of them; shards of dicts get an entry of that name. DataFrames of
-        Spark and Datasets of Ray come back lazy: tasks of the engine predict, with the model as it is now.
+        of a column that has this name already. So do tables, files (as an Arrow table) and shards of them;
+        shards of dicts get an entry of that name. DataFrames of Spark and Datasets of Ray come back lazy:
+        tasks of the engine predict, with the model as it is now.
 
         Args:
-            data: as for `fit`, without labels.
+            data: as for `fit`, without labels; after `fit(x, y)`, what can be `x`.
             batch_size: rows of a batch over all workers together.
             feature_cols: columns of tables and frames.
             out: where to write the result of tables, files or shards of them, instead of returning it: a
@@ -495,9 +492,9 @@ class Estimator(Placement, Weights, Params):
             shards = shards._again(skip=False)
         if out is not None:
             return self._write(shards, check_size(batch_size, "batch_size"), feature_cols, out)
-        answers = self._pass(
-            worker.predict, data if shards is None else shards, batch_size, feature_cols, None
-        )
+        alone = inputs.features(data) if self._apart and feature_cols is None else None
+        given = (data if shards is None else shards) if alone is None else alone
+        answers = self._pass(worker.predict, given, batch_size, feature_cols, None, apart=alone is not None)
         parts = sorted((part for answer in answers for part in answer), key=lambda part: part[:2])
         outputs = [output for _, _, output in parts]
         if shards is None:
@@ -533,6 +530,8 @@ class Estimator(Placement, Weights, Params):
         feature_cols: Columns | None,
         label_cols: Columns | None,
         more: dict[str, Any] | None = None,
+        y: Any = None,
+        apart: bool = False,
     ) -> list[Any]:
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
@@ -542,7 +541,7 @@ class Estimator(Placement, Weights, Params):
             spec, settings = self._spec(), dict(more or {})
             asked = settings.pop("metrics", None)
             spec.metrics = spec.metrics if asked is None else asked
-            job = Pass(spec, layout, self._state, read.only(data), **settings)
+            job = Pass(spec, layout, self._state, read.only(data, y, apart), **settings)
             with read.held():
                 return recovery.repeated(
                     lambda: cluster._call(function, (job,), {}, ranks, hear, Wish(), least), read.heal

@@ -74,7 +74,8 @@ class RankCluster(Cluster):
         if self._team.busy:
             return lead()
         name = getattr(function, "__qualname__", type(function).__name__)
-        return self._team.call(f"run {name}", (args, kwargs), lead)
+        named = {f"argument {number}": each for number, each in enumerate(args)}
+        return self._team.call(f"run {name}", {**named, **kwargs}, lead)
 
     def resize(self, workers: int) -> None:
         """Refused: ranks are started by `grampus run`."""

@@ -46,21 +46,29 @@ def paired(data: Any, y: Any, second: str) -> Any:
         ) from None
 
 
+def features(data: Any) -> Any:
+    """What `fit(x, y)` takes for `x`, as inputs alone; `None` for other data."""
+    try:
+        found = _array(data)
+    except TypeError:
+        return None
+    return found if isinstance(data, Mapping) else {"x": found}
+
+
 def _array(value: Any) -> Any:
-    """A tree of arrays; frames, and lists of numbers, become arrays of single precision, as tables do."""
+    """A tree of arrays, of frames and lists of numbers, too."""
     if hasattr(value, "to_numpy"):
-        value = value.to_numpy()
-        return value.astype("float32") if value.dtype == "float64" else value
+        return value.to_numpy()
     if hasattr(value, "shape"):
         return value
     if isinstance(value, dict):
         return {name: _array(part) for name, part in value.items()}
     if isinstance(value, list | tuple) and value:
-        if isinstance(trees.leaves(value)[0], int | float):
+        first = trees.leaves(value)[:1]
+        if first and (isinstance(first[0], int | float) or getattr(first[0], "shape", None) == ()):
             import numpy as np
 
-            found = np.asarray(value)
-            return found.astype("float32") if found.dtype == "float64" else found
+            return np.asarray(value)
         return type(value)(_array(part) for part in value)
     raise TypeError(f"a {type(value).__name__} is none")
 
@@ -88,10 +96,18 @@ class Inputs:
         self._loads: dict[str, delivery.Load] = {}
         # Whether some of the data has columns.
         self._has_columns = False
+        # Whether the first data of the call came as features and targets apart.
+        self._apart = False
 
-    def data(self, value: Any, y: Any = None) -> Data:
-        """Data as it travels to the workers; `y` are targets that were passed apart."""
-        value = paired(value, y, "epochs")
+    def data(self, value: Any, y: Any = None, second: str = "epochs") -> Data:
+        """Data as it travels to the workers; `y` are targets that were passed apart.
+
+        `second` is the argument that people may have meant by `y`.
+        """
+        value, self._apart = paired(value, y, second), y is not None
+        return self._data(value)
+
+    def _data(self, value: Any) -> Data:
         if self._order_by is not None and not self._held and frames.frame_of(value) is None:
             raise ValueError("order_by is for DataFrames of Spark and Datasets of Ray: leave it out")
         supply = self._supplied(value)
@@ -107,17 +123,20 @@ class Inputs:
             if not self._cluster.shares_memory:
                 value, loads = delivery.sent(value, shards)
                 loads = [self._loads.setdefault(load.segment.name, load) for load in loads]
-        return Data(self._framework.portable(value), self._size, self._given, *self._columns, loads)
+        value = self._framework.portable(value)
+        return Data(value, self._size, self._given, *self._columns, loads, self._apart)
 
     def data_also(self, value: Any) -> Data | None:
         """Data beside that for which the size of batches was given, if there is any: the last of the call."""
-        found = None if value is None else replace(self.data(value), given=False)
+        if self._apart and isinstance(value, list | tuple) and len(value) == 2:
+            value = paired(value[0], value[1], "validation_data")
+        found = None if value is None else replace(self._data(value), given=False)
         self._check_columns()
         return found
 
-    def only(self, value: Any) -> Data:
-        """Data of a call that has no other."""
-        found = self.data(value)
+    def only(self, value: Any, y: Any, apart: bool = False) -> Data:
+        """Data of a call that has no other; `apart` where it is what `features` returned."""
+        found = replace(self.data(value, y, "batch_size"), apart=apart or y is not None)
         self._check_columns()
         return found
 

@@ -67,6 +67,8 @@ class Data:
     label_cols: Columns | None = None
     # What of it must be on every host before it can be read; nothing where workers see the driver's memory.
     loads: list[Load] = field(default_factory=list)
+    # Whether features and targets were passed apart, as in scikit-learn: doubles are cast for the model.
+    apart: bool = False
 
 
 @dataclass(frozen=True)

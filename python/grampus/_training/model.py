@@ -39,6 +39,8 @@ class LoopModel:
     # Whether code of the user goes through the batches of an epoch, or judges them, itself.
     owns_epoch = False
     judges = False
+    # Whether metrics that such code does not return were told of.
+    has_told_metrics = False
     # Whether metrics are measured while it trains.
     measures = True
     # Which batch is being judged or answered, and how many of its rows count.

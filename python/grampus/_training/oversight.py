@@ -10,6 +10,7 @@ from grampus._training import pace, worker
 from grampus._training.hang import Watchdog
 from grampus._training.leaving import Interrupted
 from grampus._training.parcel import Parcels
+from grampus._warning import warn
 from grampus._wish import Wish
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class Oversight:
             raise ValueError(
                 f"slow_worker={policy!r} moves lanes, and ranks of `grampus run` stay: use 'warn'"
             )
+        without = without_effect(policy, job.layout.lanes, min(crew.most, crew.cluster.workers))
+        if without is not None:
+            warn(without)
         self._crew = crew
         self._show = show
         self._policy = policy
@@ -137,6 +141,22 @@ class Oversight:
 
     def _verdict(self, found: Slow) -> tuple[str, str]:
         return verdict(self._policy, found.pace.lanes, self._evicted, self._show.losses.most)
+
+
+def without_effect(policy: str, lanes: int, workers: int) -> str | None:
+    """Why a policy has no effect on a run of so many lanes and workers, if it has none.
+
+    >>> without_effect("evict", lanes=4, workers=1)
+    "slow_worker='evict' has no effect: workers are compared with each other, and this run has one"
+    >>> without_effect("shed", lanes=4, workers=2)
+    """
+    if policy != "warn" and workers == 1:
+        why = "workers are compared with each other, and this run has one"
+    elif policy == "shed" and lanes <= workers:
+        why = f"each of {workers} workers has one lane, and none to give away: pass more lanes= than workers"
+    else:
+        return None
+    return f"slow_worker={policy!r} has no effect: {why}"
 
 
 def verdict(policy: str, lanes: int, evicted: int, most: int | None) -> tuple[str, str]:

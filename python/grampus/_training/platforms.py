@@ -37,7 +37,8 @@ _LIMITS = (
 
 def here(framework: Any) -> dict[str, str]:
     """What the bits of this worker depend on; a framework says what it does itself, once it is imported."""
-    limits = {name: os.environ[name] for name in _LIMITS if os.environ.get(name)}
+    # What one side leaves out is not compared, and one that is set on one worker alone differs, too.
+    limits = {name: os.environ.get(name) or "not set" for name in _LIMITS}
     own: dict[str, str] = framework.platform() if hasattr(framework, "platform") else {}
     if "numpy" in sys.modules:
         own["numpy"] = sys.modules["numpy"].__version__

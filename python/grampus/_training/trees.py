@@ -12,11 +12,16 @@ if TYPE_CHECKING:
     from grampus.shards.batches import Columns
 
 Tree = Any
+# Arrays that an error names.
+_SHOWN = 4
 
 
 def is_one(tree: Tree) -> bool:
-    """Whether a tuple is a leaf: one that moves itself to a device, as PyTorch's PackedSequence does."""
-    return isinstance(tree, tuple) and hasattr(tree, "to")
+    """Whether a tuple is a leaf: PyTorch's PackedSequence, without importing PyTorch.
+
+    A batch of the user's may be a tuple with a method `to`, too, and has parts.
+    """
+    return isinstance(tree, tuple) and hasattr(tree, "batch_sizes") and hasattr(tree, "unsorted_indices")
 
 
 def is_frame(value: Any) -> bool:
@@ -94,6 +99,20 @@ def _check_nulls(values: Any, name: Any) -> None:
             f"row {int(rows.argmax())}, column {name!r} is null, and a model needs a value: fill it, or "
             "leave such rows out (dropna)"
         )
+
+
+def uneven(arrays: Sequence[tuple[str, tuple[int, ...]]]) -> ValueError:
+    """What to raise where arrays, each with its place and shape, do not have equally many rows.
+
+    >>> str(uneven([(f"[{number}]", ()) for number in range(600)]))[:75]
+    'the arrays differ in their number of rows: [0] (), [1] (), [2] (), [3] () a'
+    """
+    shown = ", ".join(f"{place} {shape}".strip() for place, shape in arrays[:_SHOWN]) or "there are none"
+    more = f" and {len(arrays) - _SHOWN} more" if len(arrays) > _SHOWN else ""
+    advice = "the first axis of each must count the rows"
+    if any(shape == () for _, shape in arrays):
+        advice += ", and lists of numbers are no arrays: pass numpy.asarray(…)"
+    return ValueError(f"the arrays differ in their number of rows: {shown}{more}; {advice}")
 
 
 def side_by_side(shapes: Sequence[tuple[int, ...]]) -> None:

@@ -57,6 +57,8 @@ class Weights:
     _state: dict[str, Any] | None
     _at: dict[str, Any]
     _params: dict[str, Any]
+    # Whether the last `fit` got features and targets apart: `predict` then takes what was its `x`.
+    _apart = False
 
     def _framework(self) -> Any:
         raise NotImplementedError

@@ -285,7 +285,15 @@ def _judged_by_operator(model: Any, feed: Any, num_steps: int | None) -> dict[st
                 _native.advance()
         model.judged()
     whole = model.judgement.over_all(model.lanes.group)
-    return {**whole.values(), "num_samples": whole.rows}
+    said = {**whole.values(), "num_samples": whole.rows}
+    missing = [n for n in metering.meters(model.spec.metrics) if not {n, f"val_{n}"} & said.keys()]
+    if missing and model.lanes.group.rank == 0 and not model.has_told_metrics:
+        model.has_told_metrics = True
+        _report.note(
+            f"the metrics {', '.join(missing)} are not measured: the operator's own validation says what is, "
+            "and does not return them; let it return them, or leave them out"
+        )
+    return said
 
 
 def predict(job: Pass) -> list[tuple[int, int, Any]]:

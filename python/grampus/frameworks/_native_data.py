@@ -44,11 +44,7 @@ class Arrays:
         self._tree = mapped(array, tree)
         counts = {len(leaf) if leaf.ndim else -1 for leaf in leaves(self._tree)}
         if len(counts) != 1 or -1 in counts:
-            shapes = ", ".join(str(leaf.shape) for leaf in leaves(self._tree))
-            raise ValueError(
-                f"the arrays differ in their number of rows: {shapes or 'there are none'}; the first axis of "
-                "each must count the rows"
-            )
+            raise trees.uneven([("", leaf.shape) for leaf in leaves(self._tree)])
         self._places = Places(counts.pop(), shuffled, counted=size_of if bad else None)
         self._bad = np.array(bad, dtype=np.int64)
 

@@ -30,6 +30,7 @@ from grampus.frameworks._torch_memory import packed, unpacked
 from grampus.frameworks._torch_samplers import Draws, draw_seed
 
 if TYPE_CHECKING:
+    from grampus._training.job import Data
     from grampus.shards.batches import Columns
 
 Tree = Any
@@ -84,11 +85,7 @@ class Arrays:
         self.tree = mapped(lambda leaf: tensor(leaf, next(places)), tree)
         counts = {len(leaf) if leaf.dim() else -1 for leaf in leaves(self.tree)}
         if len(counts) != 1 or -1 in counts:
-            shapes = ", ".join(f"{place} {tuple(leaf.shape)}" for place, leaf in placed(self.tree))
-            raise ValueError(
-                f"the arrays differ in their number of rows: {shapes or 'there are none'}; the first axis of "
-                "each must count the rows"
-            )
+            raise trees.uneven([(place, tuple(leaf.shape)) for place, leaf in placed(self.tree)])
         self._places = Places(counts.pop(), shuffled, counted=size_of if bad else None)
         self._bad = torch.tensor(bad, dtype=torch.int64)
         # Where all arrays are on a GPU.
@@ -519,6 +516,24 @@ def _column(values: Any, place: str) -> Any:
         row = int((found.view(torch.int64) < 0).reshape(len(found), -1).any(1).nonzero()[0])
         raise DataError(f"row {row}, {place}: its value does not fit into int64: choose another type")
     return found if found.dtype in (torch.bool, torch.uint8) else found.long()
+
+
+def given(data: Data, model: Any) -> Any:
+    """What the user has passed, as the model takes it."""
+    value = restored(data.value)
+    return _single(value, model) if data.apart else value
+
+
+def _single(tree: Tree, model: Any) -> Tree:
+    """Arrays, with doubles in single precision, as torch's layers are; not for a model of doubles."""
+    if any(each.dtype == torch.float64 for each in model.module.parameters()):
+        return tree
+
+    def cast(leaf: Any) -> Any:
+        found = tensor(leaf, "the data")
+        return found.float() if found.dtype == torch.float64 else found
+
+    return mapped(cast, tree)
 
 
 def beside(found: list[Any]) -> Any:

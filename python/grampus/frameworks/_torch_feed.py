@@ -28,14 +28,20 @@ def feed(data: Data, lanes: Lanes, spec: Spec, training: bool, model: Any = None
     device = torch.device("cpu") if model is None else model.device
     # Whoever trains has a model; a batch that is only answered is not weighed.
     reduction = model.trained_by if training else Reduction()
-    found = _feed(data, lanes, spec, training, device, reduction)
+    found = _feed(data, lanes, spec, training, device, reduction, model)
     return found if device.type != "cuda" or found.resident else Ahead(found, device)
 
 
 def _feed(
-    data: Data, lanes: Lanes, spec: Spec, training: bool, device: torch.device, reduction: Reduction
+    data: Data,
+    lanes: Lanes,
+    spec: Spec,
+    training: bool,
+    device: torch.device,
+    reduction: Reduction,
+    model: Any,
 ) -> TableFeed | StreamFeed:
-    value = _torch_data.restored(data.value)
+    value = _torch_data.given(data, model)
     if _is_creator(value):
         size = data.batch_size or 32
         creator.seed_all(creator.make_seed(lanes.seed, 2))

@@ -19,6 +19,8 @@ class Inputs(NamedTuple):
     least: int = 0
     most: int = sys.maxsize
     names: frozenset[str] = frozenset()
+    #: Whether it may take more that are passed by name alone.
+    by_name: bool = False
 
     @classmethod
     def of(cls, module: Any) -> Inputs:
@@ -28,33 +30,36 @@ class Inputs(NamedTuple):
             return cls()
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         least = sum(p.default is p.empty for p in positional)
-        # An option such as `scaled=False` is no input, nor is what follows it.
-        options = [p.default is not p.empty and p.default is not None for p in positional]
+        # An option such as `scaled=False` is no input; what follows it can only be passed by name.
+        options = [_is_option(p) for p in positional]
         most = options.index(True) if any(options) else len(positional)
         several = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        return cls(least, sys.maxsize if several else most, frozenset(p.name for p in parameters))
+        rest = [*positional[most:], *(p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD))]
+        by_name = not all(map(_is_option, rest))
+        return cls(least, sys.maxsize if several else most, frozenset(p.name for p in parameters), by_name)
 
     def among(self, parts: int, has_target: bool) -> int:
-        """How many of the parts of a flat batch are inputs: all but the last, unless forward says otherwise.
+        """How many of the parts of a flat batch are inputs; the others are targets.
 
-        Where there need not be a target, a part that may be either is refused.
+        Where `forward` and a loss that needs a target leave more than one answer, the batch is refused.
         """
-        if parts - 1 > self.most:
-            if self.least != self.most:
-                raise ValueError(
-                    f"a batch has {parts} parts, and forward() takes {self.least} to {self.most} inputs: say "
-                    "which are targets with {'x': (…), 'y': (…)}"
-                )
-            return self.most
-        if has_target or parts > self.most:
-            return parts - 1
-        if self.least <= parts - 1:
-            raise ValueError(
-                f"of the {parts} parts of a batch the last may be an input of forward() or a target: write "
-                "{'x': (…)} with the inputs alone, and for a data set let each row, or collate_fn, be such a "
-                "dict"
-            )
-        return parts
+        most = parts - 1 if has_target else parts
+        most = most if self.by_name else min(self.most, most)
+        least = min(max(self.least, 1), most)
+        if least == most:
+            return most
+        inputs = "{'name of a parameter': …}" if self.by_name else "(…)"
+        raise ValueError(
+            f"of the {parts} parts of a batch {least} to {most} may be inputs of forward(), and the others "
+            f"targets: write {{'x': {inputs}, 'y': …}}, without 'y' where there is no target, and for a data "
+            "set let each row, or collate_fn, be such a dict"
+        )
+
+
+def _is_option(parameter: inspect.Parameter) -> bool:
+    """Whether this is no input, by its default; `None` stands for an input that is left out."""
+    has_default = parameter.default is not parameter.empty
+    return has_default and parameter.default is not None
 
 
 def _unwrapped(module: Any) -> Any:

@@ -78,3 +78,14 @@ def merged(moves: Iterable[Sequence[float | None]]) -> tuple[float | None, ...]:
 def present(grads: list[Any | None]) -> bytes:
     """For each parameter, whether it has a gradient."""
     return bytes(each is not None for each in grads)
+
+
+def loss_of(words: Iterable[Word]) -> float:
+    """The loss of a step over all workers; those that have ended say that of their whole batch.
+
+    >>> loss_of([Word("search", loss=2.0, weight=1.0), Word("search", loss=5.0, weight=3.0), Word(END)])
+    4.25
+    """
+    met = [word for word in words if word.does != END]
+    agrees = any(word.weight for word in met)
+    return sum(word.loss * share_of(met, word.weight) if agrees else word.loss for word in met)

@@ -23,7 +23,7 @@ from grampus._training.leaving import wants_to_stop
 from grampus._training.means import Means, as_number
 from grampus._training.model import Reduction
 from grampus.errors import CollectiveError
-from grampus.frameworks import _torch_making, _torch_outputs, _torch_reduction, _torch_state
+from grampus.frameworks import _torch_making, _torch_meeting, _torch_outputs, _torch_reduction, _torch_state
 from grampus.frameworks._torch_criterion import CriterionCalls, pair_of, watched
 from grampus.frameworks._torch_gradients import ProcessGroupGradients
 from grampus.frameworks._torch_horovod import HorovodGradients
@@ -466,13 +466,7 @@ class Operated(OperatorEvaluation):
             if self.spec.clipping is not None:
                 _torch_outputs.clip(self._parameters[index], self.spec.clipping)
             self._torn = True
-            # Those that have ended say the loss of their batch.
-            met_here = [word for word in words if word.does != END]
-            agrees = any(word.weight for word in met_here)
-            total = sum(
-                word.loss * share_of(met_here, word.weight) if agrees else word.loss for word in met_here
-            )
-            return torch.tensor(total, device=self.device)
+            return torch.tensor(_torch_meeting.loss_of(words), device=self.device)
 
         self._applying = True
         try:
