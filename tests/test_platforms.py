@@ -1,5 +1,6 @@
 """Workers that differ in what bits depend on are named, and so is a run that is resumed elsewhere."""
 
+import json
 import os
 import warnings
 from pathlib import Path
@@ -42,6 +43,36 @@ def test_a_difference_is_one_warning_that_names_both(mixed):
     [told] = fit()
     assert 'ATEN_CPU_CAPABILITY: "avx2" (rank 0 on' in told and '"default" (rank 1 on' in told
     assert "use hosts with the same processors and libraries" in told
+
+
+LIMITS = ["MKL_CBWR", "DNNL_MAX_CPU_ISA", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES"]
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_limit_of_one_worker_alone_is_seen(name, rank):
+    gp.run(limit, name, rank)
+    try:
+        [told] = fit()
+    finally:
+        gp.run(limit, name, None)
+    assert f"{name}: " in told
+    assert f'"AVX2" (rank {rank} on' in told and f'"not set" (rank {1 - rank} on' in told
+    assert fit() == []
+
+
+def limit(name, rank):
+    if gp.rank() == rank:
+        os.environ[name] = "AVX2"
+    else:
+        # It may be set for all tests.
+        os.environ.pop(name, None)
+
+
+def test_a_checkpoint_of_a_version_that_kept_less_is_no_difference():
+    here = platforms.here(None)
+    known = [{"who": "rank 0 on a", "platform": {"cpu features": here["cpu features"]}}]
+    assert _native.compare_platforms(json.dumps(known), [("b", here)], False)[1] is None
 
 
 def test_a_checkpoint_keeps_where_it_was_trained():

@@ -127,7 +127,7 @@ fn ranges(numbers: &[usize]) -> String {
 
 /// All platforms that a run was on: those that it `knows` from before, and those of its workers now. Says in which ways they
 /// differ, if they do; of a run that `goes_on` after it lost a worker, only where a platform is new. What one side does not know is
-/// not compared.
+/// not compared, such as what an older version did not save: give a value to what is not set, too.
 pub fn compare(
     known: Vec<Population>,
     members: &[(String, Platform)],

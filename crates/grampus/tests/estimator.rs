@@ -152,6 +152,11 @@ fn a_run_goes_on_where_it_was_saved() {
     let cut = noisy().fit(&cluster(2), &rows(), fit(6).max_steps(12)).unwrap();
     assert_eq!(cut.reason, "max_steps=12 steps done");
     assert!(std::fs::read_dir(&place).unwrap().count() <= 2);
+    let last = std::fs::read_to_string(format!("{place}/step-00000012/manifest.json")).unwrap();
+    assert!(
+        last.contains("ranks 0-1 on ") && last.contains("cpu features"),
+        "{last}"
+    );
     let mut next = noisy();
     let history = next.fit(&cluster(4), &rows(), fit(6).resume()).unwrap();
     assert_eq!(history.epochs.len(), 6);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use grampus_collective::Element;
 use grampus_core::SystemClock;
-use grampus_core::platform::{self, Platform};
+use grampus_core::platform::{self, Platform, Population};
 use grampus_native::Real;
 
 use super::error::RunError;
@@ -56,7 +56,8 @@ pub fn fit<T: Real + Element>(
     hooks: Hooks<'_>,
     kept: &mut Option<Kept>,
 ) -> Result<Fitted, RunError> {
-    compare_platforms(&mut job, seat, hooks.tell)?;
+    let known = std::mem::take(&mut job.platforms);
+    job.platforms = compare_platforms(here(), known, job.losses > 0, seat, hooks.tell)?;
     let mut trained = begun::<T>(&mut job, state, seat, kept, hooks.tell)?;
     if job.spec.sharded {
         trained.divide();
@@ -106,22 +107,31 @@ pub fn fit<T: Real + Element>(
     })
 }
 
-/// Withdraws the promise of equal bits, aloud, where workers compute on machines that differ.
-fn compare_platforms(job: &mut FitJob, seat: &Seat, tell: &dyn Fn(&Event)) -> Result<(), RunError> {
-    let mut mine = platform::processor();
-    mine.insert("grampus".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+/// On what this worker computes. The engine calls no library that a variable could limit.
+fn here() -> Platform {
+    let mut found = platform::processor();
+    found.insert("grampus".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    found
+}
+
+/// All platforms of a run. Withdraws the promise of equal bits, aloud, where workers compute on machines that differ.
+fn compare_platforms(
+    mine: Platform,
+    known: Vec<Population>,
+    goes_on: bool,
+    seat: &Seat,
+    tell: &dyn Fn(&Event),
+) -> Result<Vec<Population>, RunError> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let unreadable = |error: postcard::Error| RunError::Asked(error.to_string());
     let told = seat.gather(&postcard::to_stdvec(&(host, mine)).map_err(unreadable)?)?;
     let members: Result<Vec<(String, Platform)>, _> =
         told.iter().map(|each| postcard::from_bytes(each)).collect();
-    let known = std::mem::take(&mut job.platforms);
-    let (all, why) = platform::compare(known, &members.map_err(unreadable)?, job.losses > 0);
-    job.platforms = all;
+    let (all, why) = platform::compare(known, &members.map_err(unreadable)?, goes_on);
     if let Some(text) = why.filter(|_| seat.leads()) {
         tell(&Event::Note { text });
     }
-    Ok(())
+    Ok(all)
 }
 
 /// The model as the run begins, or as it goes on after workers were lost.
@@ -281,4 +291,91 @@ fn with_weights<T: Real + Element>(
         state.load_weights(&mut network)?;
     }
     Ok(network)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::{Arc, Mutex};
+
+    use grampus_collective::{Card, GroupId, Lobby};
+    use grampus_core::{JobId, JobKey};
+
+    use super::*;
+    use crate::native::job::Layout;
+
+    /// What each of two workers hears and finds, which say that they are on these platforms.
+    fn compared(platforms: [Platform; 2], known: &[Population]) -> Vec<(Vec<String>, Vec<Population>)> {
+        let key = JobKey::from_bytes([3; 32]);
+        let lobbies =
+            [0, 1].map(|_| Lobby::open(JobId(1), key.clone(), "here", Ipv4Addr::LOCALHOST.into()).unwrap());
+        let cards: Vec<Card> = lobbies.iter().map(|lobby| lobby.card().clone()).collect();
+        let id = GroupId {
+            name: "platforms".into(),
+            generation: 1,
+        };
+        let one = |rank: usize, mine: Platform| {
+            let settings = grampus_collective::Settings::default();
+            let group = lobbies[rank].form(&id, rank, &cards, &settings).unwrap();
+            let layout = Layout {
+                lanes: 2,
+                seed: 0,
+                threads: 1,
+            };
+            let seat = Seat::new(Arc::new(group), layout, Arc::new(|| false));
+            let heard = Mutex::new(Vec::new());
+            let tell = |event: &Event| {
+                if let Event::Note { text } = event {
+                    heard.lock().unwrap().push(text.clone());
+                }
+            };
+            let all = compare_platforms(mine, known.to_vec(), false, &seat, &tell).unwrap();
+            (heard.into_inner().unwrap(), all)
+        };
+        std::thread::scope(|scope| {
+            let one = &one;
+            let members: Vec<_> = platforms
+                .into_iter()
+                .enumerate()
+                .map(|(rank, mine)| scope.spawn(move || one(rank, mine)))
+                .collect();
+            members.into_iter().map(|member| member.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn workers_on_one_platform_hear_nothing() {
+        let found = compared([here(), here()], &[]);
+        assert!(
+            found
+                .iter()
+                .all(|(heard, all)| heard.is_empty() && all.len() == 1)
+        );
+    }
+
+    #[test]
+    fn the_first_worker_tells_of_a_difference_once() {
+        let mut other = here();
+        other.insert("cpu features".to_owned(), "none".to_owned());
+        let found = compared([here(), other], &[]);
+        assert_eq!(found[0].0.len(), 1);
+        let told = &found[0].0[0];
+        assert!(told.contains("equal bits are not promised"), "{told}");
+        assert!(told.contains("\"none\" (rank 1 on "), "{told}");
+        assert!(found[1].0.is_empty());
+        assert!(found.iter().all(|(_, all)| all.len() == 2));
+    }
+
+    #[test]
+    fn a_run_of_another_machine_is_told_of() {
+        let mut before = here();
+        before.insert("cpu features".to_owned(), "none".to_owned());
+        let known = platform::populations(&[("there".to_owned(), before)]);
+        let found = compared([here(), here()], &known);
+        assert!(
+            found[0].0[0].contains("\"none\" (rank 0 on there before)"),
+            "{:?}",
+            found[0].0
+        );
+    }
 }
