@@ -223,6 +223,32 @@ def loaders_and_streams():
     assert history["samples"] == [ROWS] * 2 and history["loss"][1] < history["loss"][0]
 
 
+def losses_that_are_no_mean_over_rows():
+    """Labels that do not count lie in some lanes more than in others; one process has the whole batch."""
+    x, y = rows()["x"], rows()["y"]
+    y[:30] = -100
+    pairs = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=40)
+    weight = torch.tensor([1.0, 5.0, 0.2])
+    for options in ({"reduction": "sum"}, {"weight": weight}, {}):
+        torch.manual_seed(3)
+        plain = nn.Linear(16, 3)
+        own = gp.Estimator.from_torch(
+            model=nn.Linear(16, 3),
+            optimizer=lambda model, config: torch.optim.SGD(model.parameters(), lr=0.01),
+            loss=nn.CrossEntropyLoss(**options),
+        )
+        own.load_state_dict(plain.state_dict())
+        own.fit(pairs, epochs=2, batch_size=None)
+        plain.cuda()
+        sgd, loss = torch.optim.SGD(plain.parameters(), lr=0.01), nn.CrossEntropyLoss(**options).cuda()
+        for _ in range(2):
+            for features, labels in pairs:
+                sgd.zero_grad()
+                loss(plain(features.cuda()), labels.cuda()).backward()
+                sgd.step()
+        assert close(own, plain.cpu(), 1e-4)
+
+
 def torch_distributed():
     own, _ = trained(workers=1, backend="torch_distributed")
     assert close(own, trained(workers=1)[0], 1e-3)
@@ -239,6 +265,7 @@ CHECKS = [
     operators,
     a_worker_that_is_killed,
     loaders_and_streams,
+    losses_that_are_no_mean_over_rows,
     torch_distributed,
     compiled_and_channels_last,
 ]
