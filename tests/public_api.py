@@ -44,6 +44,12 @@ def keywords(function):
     return [each.name for each in _parameters(function)]
 
 
+def takes_others(function):
+    """Whether arguments of any name can be passed, as those of a function that it calls."""
+    parameters = inspect.signature(function).parameters.values()
+    return any(each.kind is each.VAR_KEYWORD for each in parameters)
+
+
 def options():
     """Pairs of a callable and an argument that has a default; each callable by its shortest name alone."""
     seen = set()

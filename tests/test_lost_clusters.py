@@ -1,10 +1,11 @@
 """A cluster that was asked for and is gone: nothing begins on local workers in its place."""
 
-import contextlib
+import os
+import signal
 
 import numpy as np
 import pytest
-from processes import run_file
+from processes import run_file, wait_until
 
 import grampus as gp
 from grampus import session
@@ -66,19 +67,25 @@ def test_where_shutdown_of_an_estimator_has_stopped_it():
     refused("the cluster was stopped")
 
 
-@pytest.mark.parametrize("kind", ["local", "ssh"])
-def test_a_cluster_that_has_ended_is_not_replaced(tmp_path, kind):
-    """Its log cannot be written, which ends it."""
-    (tmp_path / "rank-0.log").symlink_to("/dev/full")
+@pytest.mark.parametrize(
+    ("kind", "why"), [("local", "was killed by signal 9"), ("ssh", "could not be started")]
+)
+def test_a_cluster_that_has_ended_is_not_replaced(tmp_path, kind, why):
+    """Its only supervisor is killed; another host could not be reached again, either."""
+    reach = tmp_path / "reach"
+    reach.write_text('#!/bin/sh\nexec sh -c "$1"\n')
+    reach.chmod(0o755)
     if kind == "local":
-        gp.init(workers=1, log_dir=tmp_path)
+        cluster = gp.init(workers=1)
     else:
-        command = "sh -c {command}"
-        gp.init(cluster=gp.Cluster.ssh(["one"], command=command, address="127.0.0.1", log_dir=tmp_path))
-    with contextlib.suppress(gp.ClusterError):
-        for _ in range(3):
-            gp.run(lambda: print("one line"))
-    refused(r"the cluster has ended \(.*No space left.*\): call grampus.init\(\)")
+        cluster = gp.init(
+            cluster=gp.Cluster.ssh(["one"], command=f"{reach} {{command}}", address="127.0.0.1")
+        )
+    [supervisor] = gp.run(os.getppid)
+    reach.unlink()
+    os.kill(supervisor, signal.SIGKILL)
+    assert wait_until(lambda: not cluster.is_running())
+    refused(rf"the cluster has ended \(.*{why}.*\): call grampus.init\(\)")
     gp.init(workers=1)
     call("fit")
 

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 from clusters import no_cluster
-from public_api import CALLABLES, keywords
+from public_api import CALLABLES, keywords, takes_others
 
 import grampus as gp
 from grampus import callbacks, collective, models, nn, optim
@@ -15,9 +15,13 @@ from grampus._training.options import parted
 runtime = no_cluster()
 
 
-@pytest.mark.parametrize("name", sorted(CALLABLES))
+# Others pass on what they do not know.
+CHECKED = {name: function for name, function in CALLABLES.items() if not takes_others(function)}
+
+
+@pytest.mark.parametrize("name", sorted(CHECKED))
 def test_a_misspelt_argument_names_the_right_one(name):
-    function = CALLABLES[name]
+    function = CHECKED[name]
     right = keywords(function)[-1]
     with pytest.raises(TypeError) as error:
         function(**{f"{right}_": None})
@@ -25,7 +29,7 @@ def test_a_misspelt_argument_names_the_right_one(name):
 
 
 def test_there_are_many():
-    assert len(CALLABLES) > 250
+    assert len(CHECKED) > 250
 
 
 def test_what_users_misspell():
