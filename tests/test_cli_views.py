@@ -14,6 +14,7 @@ import termios
 import time
 
 import pytest
+from processes import wait_until
 
 import grampus
 
@@ -101,11 +102,16 @@ class Screen:
 
 
 def test_a_real_job_is_shown(environment, job):
-    code, out, _ = view(environment, "status", "--json")
-    (status,) = json.loads(out)
-    assert code == 0
-    assert (status["pid"], status["phase"], len(status["members"])) == (job.pid, "running", 2)
-    code, out, _ = view(environment, "logs", status["job"][:4], "--rank", "1")
+    def status():
+        code, out, _ = view(environment, "status", "--json")
+        assert code == 0
+        [shown] = json.loads(out)
+        return shown
+
+    # The driver writes its status beside what it does.
+    assert wait_until(lambda: status()["phase"] == "running"), status()
+    assert (status()["pid"], len(status()["members"])) == (job.pid, 2)
+    code, out, _ = view(environment, "logs", status()["job"][:4], "--rank", "1")
     assert (code, out) == (0, "[rank 1] hello from 1\n")
     code, _, err = view(environment, "logs", "--rank", "2")
     assert (code, "no log of rank 2" in err) == (1, True)
