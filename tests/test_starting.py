@@ -132,8 +132,11 @@ def test_a_thousand_workers_are_warned_of_at_once_and_given_up_at_the_deadline(t
     deadline, mark = 3.0, secrets.token_hex(8)
     script = SCRIPT.replace("workers=2,", f"workers=1000, start_timeout={deadline},")
     driver = start(script, tmp_path, "slow_forks", env={**os.environ, "MARK_OF_A_TEST": mark})
-    words = "RuntimeWarning: 1000 workers on "
-    assert any(words in line for line in iter(driver.stderr.readline, ""))
+    said = ""
+    while "RuntimeWarning: 1000 workers on " not in said:
+        line = driver.stderr.readline()
+        assert line, f"it ended without a warning: {finish(driver)}\n{said}"
+        said += line
     warned = time.monotonic()
     code, out, err = finish(driver)
     seconds = time.monotonic() - warned
