@@ -39,6 +39,7 @@ def started(standalone, text, **settings):
     return finish(start(head + textwrap.dedent(text)), 100)
 
 
+@pytest.mark.spark35
 def test_executors_of_a_new_session_are_waited_for_and_counted(standalone):
     text = """
         cluster = gp.init(cluster="spark", master=master, conf=conf)
