@@ -151,7 +151,7 @@ def _join(thread: threading.Thread, end: float) -> None:
     # In slices: a thread that joins another without end does not hear Ctrl-C.
     while thread.is_alive():
         thread.join(0.05)
-        if time.monotonic() > end:
+        if thread.is_alive() and time.monotonic() > end:
             raise TimeoutError
 
 

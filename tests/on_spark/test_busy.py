@@ -33,8 +33,21 @@ class Noticed:
 
 
 @pytest.fixture
-def busy(spark, tmp_path):
-    """Both slots are held by another job of the session, until its file is there."""
+def frame(spark, tmp_path):
+    data = arrays()
+    columns = {f"x{at}": data["x"][:, at].numpy() for at in range(3)}
+    pq.write_table(
+        pa.table(columns | {"y": data["y"][:, 0].numpy(), "id": np.arange(ROWS)}), tmp_path / "t.parquet"
+    )
+    return spark.read.parquet(str(tmp_path / "t.parquet"))
+
+
+@pytest.fixture
+def busy(spark, frame, tmp_path):
+    """Both slots are held by another job of the session, until its file is there.
+
+    The frame is there before: Spark itself needs a slot to find its schema.
+    """
     release = tmp_path / "release"
 
     def hold(_):
@@ -57,16 +70,6 @@ def busy(spark, tmp_path):
     finally:
         release.touch()
         thread.join()
-
-
-@pytest.fixture
-def frame(spark, tmp_path):
-    data = arrays()
-    columns = {f"x{at}": data["x"][:, at].numpy() for at in range(3)}
-    pq.write_table(
-        pa.table(columns | {"y": data["y"][:, 0].numpy(), "id": np.arange(ROWS)}), tmp_path / "t.parquet"
-    )
-    return spark.read.parquet(str(tmp_path / "t.parquet"))
 
 
 def in_thread(function):
@@ -93,7 +96,9 @@ def test_reading_says_who_holds_the_slots_and_then_goes_on(spark, busy, frame, t
     est = estimator(Deadly(tmp_path), workers=None, lanes=2, threads_per_lane=1)
     noticed = Noticed(capsys)
     thread, results = in_thread(lambda: est.fit(frame, epochs=1, batch_size=12, **COLUMNS))
-    words = "the job that reads the rows waits for a free slot, for up to 100 s (start_timeout): " + HELD
+    words = (
+        "the job that reads the rows waits for a free slot of Spark, for up to 100 s (start_timeout): " + HELD
+    )
     took = noticed.after(words, 20)
     print(f"said after {took:.1f} s")
     assert "give this session more slots (spark.cores.max" in noticed.text
