@@ -34,23 +34,36 @@ class Holders(NamedTuple):
 
     # Slots of this session, those in use included; `None` where that is not known.
     slots: int | None = None
-    # Stages of other jobs of this session, each with its running tasks.
+    # Tasks of the jobs themselves, and of all other jobs of this session.
+    own: int = 0
+    others: int = 0
+    # Stages of those other jobs of this session, each with its tasks.
     stages: tuple[str, ...] = ()
     # Other applications of the same standalone Master.
     applications: tuple[str, ...] = ()
+
+    def has_room(self) -> bool:
+        """Whether a slot is free, so that a task is about to begin: that start is slow, and lacks nothing.
+
+        >>> Holders(2, own=1).has_room(), Holders(2, others=2).has_room(), Holders(None).has_room()
+        (True, False, False)
+        """
+        return self.slots is not None and self.own + self.others < self.slots
 
 
 def explained(holders: Holders, what: str = "tasks of Spark that do not begin wait for a free slot") -> str:
     """What is known of the holders, and what to change.
 
-    >>> print(explained(Holders(2, ("2 tasks of 'count'",))).partition(": give")[0])
+    >>> print(explained(Holders(2, 0, 2, ("2 tasks of 'count'",))).partition(": give")[0])
     tasks of Spark that do not begin wait for a free slot: of 2 slots, this session runs 2 tasks of 'count'
-    >>> print(explained(Holders(0, (), ("etl",)), "waiting").partition(": give")[0])
+    >>> print(explained(Holders(0, applications=("etl",)), "waiting").partition(": give")[0])
     waiting: no executor of this session has registered, the Master also runs the application 'etl'
     """
     found = []
     if holders.slots == 0:
         found.append("no executor of this session has registered")
+    if holders.own:
+        found.append(f"this call itself runs {count(holders.own, 'task')}")
     if holders.stages:
         of = f"of {count(holders.slots, 'slot')}, " if holders.slots else ""
         found.append(f"{of}this session runs {', '.join(holders.stages)}")
@@ -161,10 +174,11 @@ def _wait(thread: threading.Thread, job: QueuedJob, purpose: str, within: float)
     def why() -> str | None:
         if job.has_begun() is not False:
             return None
+        found = holders(job.session, [job])
         wait = (
             f"the job that {purpose} waits for a free slot of Spark, for up to {within:g} s (start_timeout)"
         )
-        return explained(holders(job.session, [job]), wait)
+        return None if found.has_room() else explained(found, wait)
 
     queued = time.monotonic()
     with explaining(why):
@@ -188,12 +202,15 @@ def holders(session: Any, jobs: Iterable[QueuedJob]) -> Holders:
     context = session.sparkContext
     own = {stage.stageId for job in jobs for stage in _stages(context, job.group)}
     tracker = context.statusTracker()
-    stages = []
-    for number in tracker.getActiveStageIds():
-        stage = None if number in own else tracker.getStageInfo(number)
-        if stage is not None and stage.numActiveTasks:
-            stages.append(f"{count(stage.numActiveTasks, 'task')} of {stage.name!r}")
-    return Holders(slots(session), tuple(stages), tuple(_applications(session)))
+    active = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number))]
+    others = [stage for stage in active if stage.stageId not in own and stage.numActiveTasks]
+    return Holders(
+        slots(session),
+        sum(stage.numActiveTasks for stage in active if stage.stageId in own),
+        sum(stage.numActiveTasks for stage in others),
+        tuple(f"{count(stage.numActiveTasks, 'task')} of {stage.name!r}" for stage in others),
+        tuple(_applications(session)),
+    )
 
 
 def slots(session: Any) -> int:

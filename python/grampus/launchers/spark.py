@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from grampus._figures import count
-from grampus._spark_queue import QueuedJob, explained, holders, run
+from grampus._spark_queue import Holders, QueuedJob, explained, holders, run
 from grampus._spark_versions import check_version, is_connect, map_in_arrow
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
@@ -158,13 +158,16 @@ class Spark:
         waiting = self._without_task()
         if not waiting:
             return None
+        found = self._holders()
+        if self._profile is None and found.has_room():
+            return None
         verb = "waits" if waiting == 1 else "wait"
-        return f"{count(waiting, 'worker')} {verb} for Spark: {self._held()}"
+        return f"{count(waiting, 'worker')} {verb} for Spark: {explained(found)}"
 
     def scarce(self) -> str:
         """What workers that have not joined wait for; nothing where a task has said why it ended."""
         if self._without_task() != 0:
-            return self._held()
+            return explained(self._holders())
         if self._failed:
             return ""
         return (
@@ -178,10 +181,10 @@ class Spark:
             begun = [job.has_begun() for job in self._jobs]
         return None if None in begun else begun.count(False)
 
-    def _held(self) -> str:
+    def _holders(self) -> Holders:
         with self._lock:
             jobs = list(self._jobs)
-        return explained(holders(self.session, jobs))
+        return holders(self.session, jobs)
 
     def end(self) -> None:
         """Interrupt what is left."""
