@@ -159,10 +159,10 @@ class EngineCluster(Cluster):
                 importlib.import_module("cloudpickle")
                 native.wait_ready(settings.start_timeout + 1)
         except BaseException as error:
-            why = launcher.scarce() if isinstance(error, GrampusError) else ""
+            why = f"{error}\n{launcher.scarce()}".rstrip() if isinstance(error, GrampusError) else None
             self._release()
-            if why:
-                raise ClusterError(f"{error}\n{why}") from None
+            if why is not None:
+                raise ClusterError(why) from None
             raise
 
     def _waits_for(self) -> str | None:
