@@ -155,11 +155,12 @@ class Spark:
 
     def waits_for(self) -> str | None:
         """What tasks wait for that have not begun; `None` where all have, or where that is not known."""
-        waiting = self._without_task()
-        if not waiting:
+        if not self._without_task():
             return None
         found = self._holders()
-        if self._profile is None and found.has_room():
+        # Meanwhile they may have begun.
+        waiting = self._without_task()
+        if not waiting or (self._profile is None and found.has_room()):
             return None
         verb = "waits" if waiting == 1 else "wait"
         return f"{count(waiting, 'worker')} {verb} for Spark: {explained(found)}"
