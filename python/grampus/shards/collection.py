@@ -133,6 +133,13 @@ class Shards:
         return cls(store(held))
 
     @classmethod
+    def _from_files(cls, files: Iterable[Any], read: Callable[..., Any], *args: Any) -> Shards:
+        """Shards that a function reads, one from each file: on workers of this machine, or else here."""
+        named = cls.from_objects(files)
+        step = tasks.Step(read, args, {}, reads_files=True)
+        return cls(None, parent=named, step=step, count=named._count)
+
+    @classmethod
     def _from_table_reader(cls, read: Callable[[], Any], num_shards: int | None = None) -> Shards:
         """Shards of a table that is read, in the driver, when they are asked for."""
 
@@ -143,8 +150,8 @@ class Shards:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], allow_pickle: bool = False) -> Shards:
-        """Read, on the workers, what `save` wrote; pickles, which can run code, only where they may."""
-        return cls.from_objects(folder.entries(path)).transform_shard(folder.load, allow_pickle)
+        """Read what `save` wrote; pickles, which can run code, only where they may."""
+        return cls._from_files(folder.entries(path), folder.load, allow_pickle)
 
     # Batches
 
