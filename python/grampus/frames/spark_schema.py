@@ -22,6 +22,16 @@ NUMBERS = {
 }
 
 
+def kinds_of(frame: Any) -> dict[str, str]:
+    """The types of the columns, as Spark's SQL names them."""
+    return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+
+
+def is_number(kind: str) -> bool:
+    """Whether a type is one of numbers."""
+    return (kind in NUMBERS and kind != "boolean") or kind.startswith("decimal")
+
+
 def is_connect(session: Any) -> bool:
     """Whether a session talks to a server of Spark Connect."""
     return ".connect." in type(session).__module__
@@ -71,7 +81,7 @@ def rows_like(frame: Any, wanted: Wanted) -> Any:
     """
     import pyarrow
 
-    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    kinds = kinds_of(frame)
     made = {name: _made_up(kinds[name], step) for name, step in wanted.columns.items()}
     if None not in made.values():
         return pyarrow.record_batch(made)

@@ -9,7 +9,7 @@ from grampus import _joint, _native
 from grampus._traceback import public_methods
 from grampus.cluster import whole
 from grampus.errors import DataError
-from grampus.shards import feeding, folder, groups, keys, rows, sources, steps, tables, tasks
+from grampus.shards import encoding, feeding, folder, groups, keys, rows, sources, steps, tables, tasks
 from grampus.shards.batches import Rows
 from grampus.shards.segments import store, store_at_once
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from grampus.images import ImageStep
     from grampus.shards.batches import Packed
+    from grampus.shards.scalers import StringIndex
     from grampus.shards.segments import Part
 
     Columns = str | Sequence[str]
@@ -449,6 +450,26 @@ class Shards:
     def stack_feature_labels(self) -> Shards:
         """Of pairs of features and labels, or lists of such pairs: `{"x": …, "y": …}`, float32."""
         return self.transform_shard(steps.stacked)
+
+    # What scalers and indexers ask for
+
+    def _moments(self, names: list[str]) -> list[encoding.Moments]:
+        return encoding.moments(self.select(names).to_arrow(), names)
+
+    def _scaled(self, inputs: list[str], outputs: list[str], scales: list[encoding.Scale]) -> Shards:
+        return self.transform_shard(encoding.scaled, inputs, outputs, scales)
+
+    def _text_counts(self, names: list[str], leasts: list[int], sep: str | None) -> list[dict[Any, int]]:
+        table = self.select(names).to_arrow()
+        return [
+            encoding.text_counts(table[name], least, sep) for name, least in zip(names, leasts, strict=True)
+        ]
+
+    def _encoded(
+        self, names: list[str], indices: list[StringIndex], how: encoding.Encoding, share: bool
+    ) -> Shards:
+        held = [index.broadcast() if share else index for index in indices]
+        return self.transform_shard(encoding.encoded, names, held, how)
 
     # All rows of tables at once
 
