@@ -12,6 +12,7 @@ TORCH := .venv/.stamp-torch
 BENCH := .venv-bench/.stamp-bench
 BENCH_WHEEL := .venv-bench/.stamp-wheel
 SPARK3 := .venv-spark3/.stamp-spark3
+SPARK35 := .venv-spark35/.stamp-spark35
 DOCS := .venv-docs/.stamp-docs
 DEMO := .venv-demo/.stamp-demo
 WHEEL := target/dist/.stamp-wheel
@@ -155,9 +156,10 @@ lock: $(UV) ## write requirements/*.lock anew from requirements/*.in
 	$(call LOCK,docs)
 	$(call LOCK,demo) --excludes requirements/gpu.exclude --no-emit-package torch -c requirements/dev.lock
 	$(call LOCK,spark3) --no-deps
+	$(call LOCK,spark35) --excludes requirements/gpu.exclude --no-emit-package torch
 
 clean: ## remove all that was built
-	rm -rf target fuzz/target .venv .venv-bench .venv-demo .venv-docs .venv-spark3
+	rm -rf target fuzz/target .venv .venv-bench .venv-demo .venv-docs .venv-spark3 .venv-spark35
 	find python tests examples bench scripts docs -name __pycache__ -prune -exec rm -rf {} + 2> /dev/null || true
 	rm -f python/grampus/*.so
 
@@ -194,6 +196,12 @@ $(BENCH): requirements/bench.lock requirements/torch.lock | $(UV)
 $(SPARK3): requirements/spark3.lock requirements/torch.lock | $(UV)
 	$(call venv,.venv-spark3,$<)
 	$(call torch,.venv-spark3)
+	@touch $@
+
+$(SPARK35): requirements/spark35.lock requirements/torch.lock | $(UV)
+	$(call venv,.venv-spark35,$<)
+	$(call torch,.venv-spark35)
+	@echo $(CURDIR)/python > $$(.venv-spark35/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/grampus.pth
 	@touch $@
 
 $(DOCS): requirements/docs.lock | $(UV)

@@ -7,9 +7,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from grampus._spark_versions import cancel_jobs, is_connect, tag_jobs
 from grampus.errors import ClusterError, DataError
 from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
-from grampus.frames.spark_schema import check, is_connect, quoted
+from grampus.frames.spark_schema import check, quoted
 from grampus.frames.supply import Call, Site, read_by_workers
 from grampus.frames.vectors import plain
 
@@ -88,8 +89,8 @@ class _Job:
         failed: list[BaseException] = []
 
         def collect() -> None:
-            session.addTag(tag)
             try:
+                tag_jobs(session, tag)
                 rows.extend(frame.mapInArrow(task, "receipt string").collect())
             except BaseException as error:
                 failed.append(error)
@@ -104,7 +105,7 @@ class _Job:
                 thread.join(0.05)
         finally:
             if thread.is_alive():
-                session.interruptTag(tag)
+                cancel_jobs(session, tag)
                 thread.join(10)
         if thread.is_alive() or (patience is not None and time.monotonic() >= began + patience):
             raise DataError(

@@ -6,6 +6,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from grampus._spark_versions import to_arrow
 from grampus.cluster import whole
 from grampus.errors import DataError
 from grampus.frames import spark_encoding, spark_tables
@@ -114,7 +115,7 @@ class SparkShards(Shards):
 
     def head(self, n: int = 5) -> Any:
         """The first `n` rows, as an Arrow table."""
-        return self._frame.limit(whole(n, "n", least=0)).toArrow()
+        return to_arrow(self._frame.limit(whole(n, "n", least=0)))
 
     def __len__(self) -> int:
         """Rows of all partitions; Spark counts them."""
@@ -213,7 +214,7 @@ class SparkShards(Shards):
         """The different values of one column as an array, in no order."""
         if len(self.columns) != 1:
             raise DataError(f"unique needs one column, these shards have {len(self.columns)}: choose with []")
-        return self._frame.distinct().toArrow().column(0).to_numpy()
+        return to_arrow(self._frame.distinct()).column(0).to_numpy()
 
     def deduplicate(self) -> Shards:
         """One of all equal rows, in no order."""
@@ -262,7 +263,7 @@ class SparkShards(Shards):
 
     def to_arrow(self) -> Any:
         """All rows as one Arrow table, on this machine."""
-        return self._frame.toArrow()
+        return to_arrow(self._frame)
 
     def to_pandas(self) -> Any:
         """All rows as one pandas frame, on this machine."""

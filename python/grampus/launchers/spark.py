@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from grampus._spark_versions import cancel_jobs, check_version, is_connect, map_in_arrow, tag_jobs
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
 
@@ -29,8 +30,9 @@ class Spark:
 
     def __init__(self, session: Any, cores: int | None, address: str | None, port: int) -> None:
         """`cores` of each worker; by default those of a task."""
+        check_version(session)
         self.session = session
-        self._classic = type(session).__module__.startswith("pyspark.sql.session")
+        self._classic = not is_connect(session)
         task_cores = int(self._setting("spark.task.cpus", "1"))
         self.cores = task_cores if cores is None else cores
         self._profile = None if self.cores == task_cores else _profile(self.cores)
@@ -104,10 +106,10 @@ class Spark:
     def run(self, ticket: Ticket) -> str | None:
         """Run a job of one task."""
         session = self.session
-        session.addTag(self._tag)
         try:
-            frame = session.range(0, 1, 1, 1).mapInArrow(_Task(ticket), "why string", profile=self._profile)
-            why = frame.collect()[0][0]
+            tag_jobs(session, self._tag)
+            rows = map_in_arrow(session.range(0, 1, 1, 1), _Task(ticket), "why string", self._profile)
+            why = rows[0][0]
         except Exception as error:
             return self._explained(error)
         if why is not None and "cannot reach the driver" in why:
@@ -143,7 +145,7 @@ class Spark:
     def end(self) -> None:
         """Interrupt what is left."""
         if not self._is_stopped():
-            self.session.interruptTag(self._tag)
+            cancel_jobs(self.session, self._tag)
 
 
 class _Task:
