@@ -309,6 +309,7 @@ class Estimator(Placement, Weights, Params):
             profile: measure parts of the work: a dict `profile` in each record, in seconds.
             reduce_results: `False` returns a list for each epoch instead, of a dict for each worker.
         """
+        y, epochs = inputs.without_epochs(y, epochs)
         settings = self._asked(info, profile, reduce_results, audit, step_timeout) | ends(epochs, max_steps)
         watched, loggers = self._watched(callbacks, checkpoint, settings["end"], validation_data is not None)
         where, self._apart, settings = watched["saving"], y is not None, settings | watched
@@ -486,6 +487,7 @@ class Estimator(Placement, Weights, Params):
             output_cols: names of the columns, one for each output, in the place of `prediction`.
         """
         names = feeding.output_names(output_cols)
+        feature_cols, _ = inputs.named_columns(self._framework(), data, feature_cols, None)
         if frames.frame_of(data) is not None:
             size = None if batch_size is DEFAULT_BATCH_SIZE else check_size(batch_size, "batch_size")
             model = answering.Model(self._spec(), self._state, self._seed(), size, names)

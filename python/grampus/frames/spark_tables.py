@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus._spark_versions import to_arrow
 from grampus.errors import DataError
-from grampus.frames.spark_schema import is_number, kinds_of, quoted
+from grampus.frames.spark_schema import is_number, kinds_of, numbered, quoted, with_names
 from grampus.shards import groups, keys, rows, tables
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ def transformed(
 
     found = _tabular(func(to_arrow(frame.limit(tried)), *args, **kwargs))
     schema = found.schema
-    kinds = from_arrow_schema(schema)
+    kinds, names = from_arrow_schema(schema), frame.columns
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
 
-        held = [batch for batch in batches if batch.num_rows]
+        held = [batch for batch in with_names(batches, names) if batch.num_rows]
         if held:
             made = _tabular(func(pyarrow.Table.from_batches(held), *args, **kwargs))
             keys.check(schema.names, made.column_names)
             yield from made.select(schema.names).cast(schema).to_batches()
 
-    return frame.mapInArrow(run, kinds)
+    return numbered(frame).mapInArrow(run, kinds)
 
 
 def _tabular(value: Any) -> Any:
@@ -86,9 +86,11 @@ def in_parts(frame: Any) -> Iterator[Any]:
     """The partitions that have rows, as Arrow tables; classic Spark makes and sends one after the other."""
     import pyarrow
 
+    names = frame.columns
+
     def sent(batches: Iterator[Any]) -> Iterator[Any]:
         some = False
-        for batch in batches:
+        for batch in with_names(batches, names):
             if batch.num_rows:
                 some = True
                 yield _packed(batch)
@@ -97,7 +99,7 @@ def in_parts(frame: Any) -> Iterator[Any]:
             yield _packed(None)
 
     found: list[Any] = []
-    for (packed,) in frame.mapInArrow(sent, "rows binary").toLocalIterator():
+    for (packed,) in numbered(frame).mapInArrow(sent, "rows binary").toLocalIterator():
         if packed is not None:
             found.append(pyarrow.ipc.open_stream(bytes(packed)).read_all())
         else:

@@ -375,6 +375,8 @@ def portable(value: Any) -> Any:
 
 
 model = Model
+# Columns of frames that are read where none are named, as by BigDL: of features, and of labels.
+COLUMNS = ("features", "label")
 
 
 def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Network:

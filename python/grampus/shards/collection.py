@@ -114,9 +114,13 @@ class Shards:
         Rows stay there until they are asked for (`collect`, `to_arrow`, …), and have an order only where
         they were sorted last.
         """
+        from grampus.frames import engine_of, frame_of
         from grampus.frames.spark_shards import SparkShards
 
-        return SparkShards(frame)
+        found = frame_of(frame)
+        if engine_of(found) != "spark":
+            raise TypeError(f"from_spark takes a DataFrame of Spark, not a {type(frame).__name__}")
+        return SparkShards(found)
 
     @classmethod
     def from_ray(cls, dataset: Any) -> Shards:
