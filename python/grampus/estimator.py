@@ -315,8 +315,7 @@ class Estimator(Placement, Weights, Params):
         where, self._apart, settings = watched["saving"], y is not None, settings | watched
         losses = allowed(max_failures, max_preemptions)
         with claimed([self._params["model_dir"], None if where is None else where.url]):
-            found = self._resumed(resume, where)
-            layout = self._laid_out(*self._cluster())
+            found, layout = self._resumed(resume, where), self._laid_out(*self._cluster())
             with self._reading(order_by, batch_size, feature_cols, label_cols) as read:
                 losses.heal = read.heal
                 settings |= {"data": read.data(data, y), "validation": read.data_also(validation_data)}

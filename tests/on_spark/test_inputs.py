@@ -10,6 +10,7 @@ import torch
 from frame_models import answers, mlp, named, numbers, table
 
 import grampus as gp
+from grampus._spark_versions import from_arrow
 from grampus.errors import DataError
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:the rows of this frame")]
@@ -23,7 +24,7 @@ def models(spark):
 
 @pytest.fixture
 def frame(spark):
-    return spark.createDataFrame(table())
+    return from_arrow(spark, table())
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_names_with_dots_and_spaces(frame, cluster):
 
 def test_shards_with_such_names(spark):
     given = pa.table({"the.id": [2, 1, 2], "a b": ["x", None, "z"]})
-    shards = gp.Shards.from_spark(spark.createDataFrame(given).coalesce(1))
+    shards = gp.Shards.from_spark(from_arrow(spark, given).coalesce(1))
     made = shards.transform_shard(lambda part: part.append_column("n.1", part["the.id"]))
     assert made.to_arrow().to_pydict() == {**given.to_pydict(), "n.1": [2, 1, 2]}
     assert [part.column_names for part in made] == [["the.id", "a b", "n.1"]]
@@ -115,7 +116,7 @@ def test_columns_of_native_models_need_no_names(spark, frame, cluster, tmp_path,
 
 def test_a_stream_is_predicted(spark, tmp_path):
     given = table()
-    frame = spark.createDataFrame(given)
+    frame = from_arrow(spark, given)
     frame.repartition(3).write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
     estimator = mlp(3)

@@ -12,6 +12,7 @@ from pyspark.ml.feature import VectorAssembler
 from pyspark.ml.functions import vector_to_array
 
 import grampus as gp
+from grampus._spark_versions import from_arrow
 from grampus.errors import DataError, NoColumn
 from grampus.shards import MinMaxScaler, StandardScaler, StringIndexer, segments
 
@@ -91,14 +92,14 @@ def brought(spark, monkeypatch):
 
 def test_figures_of_scalers_are_those_of_spark_and_no_column_comes_here(spark, brought):
     given = frame_models.table().select(["id", "a", "c"])
-    frame = spark.createDataFrame(given).withColumnRenamed("a", "a.b c")
+    frame = from_arrow(spark, given).withColumnRenamed("a", "a.b c")
     shards = gp.Shards.from_spark(frame)
     made = MinMaxScaler(-1.0, 3.0, inputCol=["a.b c", "c"], outputCol=["x", "c"]).fit_transform(shards)
     made = StandardScaler(withMean=True, inputCol="a.b c", outputCol="a.b c").fit_transform(made)
     assert made.columns == ["id", "a.b c", "c", "x"]
     assert max(brought, default=0) <= 1
     found = made.to_spark_df().orderBy("id").toPandas()
-    vectors = VectorAssembler(inputCols=["a", "c"], outputCol="v").transform(spark.createDataFrame(given))
+    vectors = VectorAssembler(inputCols=["a", "c"], outputCol="v").transform(from_arrow(spark, given))
     scaler = SparkMinMaxScaler(min=-1.0, max=3.0, inputCol="v", outputCol="w").fit(vectors)
     oracle = scaler.transform(vectors).select("id", vector_to_array("w").alias("w"))
     oracle = np.stack(oracle.orderBy("id").toPandas()["w"])
@@ -109,7 +110,7 @@ def test_figures_of_scalers_are_those_of_spark_and_no_column_comes_here(spark, b
 
 def test_scalers_leave_nulls_and_one_value_as_shards_of_this_machine_do(spark):
     given = pa.table({"a": [1.0, None, 4.0], "b": [7, 7, 7], "t": ["x", "y", "z"]})
-    there, here = gp.Shards.from_spark(spark.createDataFrame(given)), gp.Shards.from_arrow(given, 1)
+    there, here = gp.Shards.from_spark(from_arrow(spark, given)), gp.Shards.from_arrow(given, 1)
     for scaler in (
         MinMaxScaler(inputCol=["a", "b"]),
         StandardScaler(inputCol=["a", "b"]),
@@ -124,7 +125,7 @@ def test_scalers_leave_nulls_and_one_value_as_shards_of_this_machine_do(spark):
 
 def test_texts_are_numbered_by_a_plan(spark, brought):
     given = frame_models.table().select(["id", "city"]).append_column("key.1", frame_models.table()["c"])
-    shards = gp.Shards.from_spark(spark.createDataFrame(given).repartition(3))
+    shards = gp.Shards.from_spark(from_arrow(spark, given).repartition(3))
     indexer = StringIndexer("city").fit(shards)
     made = indexer.transform(shards)
     made = StringIndexer("key.1").fit_transform(made)
@@ -149,7 +150,7 @@ def test_texts_are_numbered_by_a_plan(spark, brought):
 def test_parts_of_texts_are_numbered_as_here(spark, options):
     given = pa.table({"t": ["x|y", "x", None, "z|x|y", "x|"]})
     there, here = (
-        gp.Shards.from_spark(spark.createDataFrame(given).coalesce(1)),
+        gp.Shards.from_spark(from_arrow(spark, given).coalesce(1)),
         gp.Shards.from_arrow(given, 1),
     )
     made, (index,) = StringIndexer.category_encode(
