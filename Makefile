@@ -13,6 +13,7 @@ BENCH := .venv-bench/.stamp-bench
 BENCH_WHEEL := .venv-bench/.stamp-wheel
 SPARK3 := .venv-spark3/.stamp-spark3
 SPARK35 := .venv-spark35/.stamp-spark35
+PY35 := .venv-spark35/bin/python
 DOCS := .venv-docs/.stamp-docs
 DEMO := .venv-demo/.stamp-demo
 WHEEL := target/dist/.stamp-wheel
@@ -34,7 +35,7 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/grampus-chaos/drivers)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full test-rust test-python test-spark test-ray prepare test-needs check fuzz chaos docs lock clean
+.PHONY: help demo test test-full test-rust test-python test-spark test-spark35 test-spark35-quick test-ray prepare test-needs check fuzz chaos docs lock clean
 .PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions bench-native bench-rust bench-build bench-spark bench-ray bench-smoke
 
 help: ## show this list
@@ -43,9 +44,9 @@ help: ## show this list
 demo: $(DEMO) ## train on two workers, with an optimised build; .venv-demo runs the other examples, too
 	.venv-demo/bin/python examples/fashion_mnist.py --batch-size 32 --lr 0.008 --epochs 3
 
-test: test-rust test-python ## run all tests but those that take minutes
+test: test-rust test-python test-spark35-quick ## run all tests but those that take minutes
 
-test-full: test-rust $(NATIVE) $(TORCH) ## run all tests, and those that take minutes
+test-full: test-rust $(NATIVE) $(TORCH) test-spark35 ## run all tests, and those that take minutes
 	$(PY) -m pytest tests -m "" -n $(TEST_PROCESSES)
 
 test-rust: test-needs ## run the Rust tests and the examples in the Rust documentation
@@ -56,6 +57,13 @@ test-python: $(NATIVE) $(TORCH) test-needs ## run the Python tests, those on Spa
 
 test-spark: $(NATIVE) $(TORCH) test-needs ## run the tests on a real Spark
 	$(PY) -m pytest tests/on_spark -n $(TEST_PROCESSES)
+
+test-spark35: $(NATIVE) $(SPARK35) test-needs ## run the same tests on Spark 3.5
+	$(PY35) -m pytest tests/on_spark -m ""
+
+# Those that are marked so: what differs between the versions, and a run that loses an executor.
+test-spark35-quick: $(NATIVE) $(SPARK35) test-needs
+	$(PY35) -m pytest tests/on_spark -m "spark35 and not slow"
 
 test-ray: $(NATIVE) $(TORCH) test-needs ## run the tests on a real Ray
 	$(PY) -m pytest tests/on_ray

@@ -45,20 +45,20 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2])
 
 
-def tag_jobs(session: Any, tag: str) -> None:
-    """Name the jobs that this thread starts from now on, so that they can be cancelled."""
+def group_jobs(session: Any, group: str, purpose: str) -> None:
+    """Put the jobs that this thread starts from now on into a group; `purpose` is shown on Spark's page."""
     if is_connect(session):
-        session.addTag(tag)
+        session.addTag(group)
     else:
-        session.sparkContext.addJobTag(tag)
+        session.sparkContext.setJobGroup(group, purpose)
 
 
-def cancel_jobs(session: Any, tag: str) -> None:
-    """Cancel the jobs of this name that run."""
+def cancel_jobs(session: Any, group: str) -> None:
+    """Cancel the jobs of a group that run."""
     if is_connect(session):
-        session.interruptTag(tag)
+        session.interruptTag(group)
     else:
-        session.sparkContext.cancelJobsWithTag(tag)
+        session.sparkContext.cancelJobGroup(group)
 
 
 def map_in_arrow(frame: Any, function: Callable[..., Any], schema: str, profile: Any) -> list[Any]:

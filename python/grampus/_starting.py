@@ -12,10 +12,12 @@ from grampus._figures import count
 from grampus._warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # Seconds after which a user wonders what the program does.
 _MOMENT = 0.5
+# Seconds after which a wait needs a reason.
+_EXPLAINED_AFTER = 2.0
 # Workers that wait for files or networks may well be more than the cores; not so many more.
 _PER_CORE = 8
 # Private memory of a forked worker with numpy that has done nothing yet, as measured.
@@ -35,6 +37,28 @@ def starting(workers: int) -> Iterator[None]:
         timer.cancel()
         timer.join()
         line.close()
+
+
+@contextlib.contextmanager
+def explaining(why: Callable[[], str | None]) -> Iterator[None]:
+    """Say once what a wait is for, where it takes longer than some seconds and `why` knows."""
+    over = threading.Event()
+
+    def say() -> None:
+        pause = _EXPLAINED_AFTER
+        while not over.wait(pause):
+            text, pause = why(), 1.0
+            if text is not None and not over.is_set():
+                with _console.above():
+                    _console.write(sys.stderr, f"[grampus] {text}")
+                return
+
+    # Not waited for: an engine may take its time to answer.
+    threading.Thread(target=say, name="grampus-explains", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 class _StartLine:

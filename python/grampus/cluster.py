@@ -161,9 +161,9 @@ class Cluster:
         from grampus.launchers.spark import Spark, session_for
 
         settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
-        number = _port(port)
+        number, within = _port(port), settings.start_timeout
         return _of_engine(
-            lambda cores: Spark(session_for(session, master, memory, conf), cores, address, number),
+            lambda cores: Spark(session_for(session, master, memory, conf), cores, address, number, within),
             workers,
             cores_per_worker,
             settings,

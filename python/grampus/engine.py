@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from grampus import _console, _native
 from grampus._folders import own_folders
-from grampus._starting import starting
+from grampus._starting import explaining, starting
 from grampus._tunnel import Ahead, Ticket
 from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
 from grampus.errors import ClusterError, GrampusError
@@ -57,8 +57,12 @@ class Launcher(Protocol):
         """Have a task call `_tunnel.serve`; return what it returns, or why there is none, in words."""
         ...
 
+    def waits_for(self) -> str | None:
+        """What tasks wait for that have not begun; `None` where all have, or where that is not known."""
+        ...
+
     def scarce(self) -> str:
-        """What tasks that do not begin are likely to wait for, and what to do."""
+        """What workers that have not joined are likely to wait for, and what to do; empty where not known."""
         ...
 
     def end(self) -> None:
@@ -101,7 +105,15 @@ class EngineCluster(Cluster):
         self.cores_per_worker = launcher.cores
         bind = launcher.bind or bind_for(launcher.address)
         ahead = Ahead(own_folders(), settings.preload) if launcher.reuses else None
-        self.site: Site = Site(launcher.name, launcher.session, launcher.address, bind, launcher.port, ahead)
+        self.site: Site = Site(
+            launcher.name,
+            launcher.session,
+            launcher.address,
+            bind,
+            launcher.port,
+            ahead,
+            settings.start_timeout,
+        )
 
     @property
     def hosts(self) -> int:  # type: ignore[override] # of other clusters it is known from the beginning
@@ -133,7 +145,7 @@ class EngineCluster(Cluster):
 
     def _results(self, native: _native.Cluster, end: _native.End) -> list[Any]:
         if end.kind == "cluster":
-            raise ClusterError(f"{end.text}\n{self._launcher.scarce()}")
+            raise ClusterError(f"{end.text}\n{self._launcher.scarce()}".rstrip())
         return super()._results(native, end)
 
     def _start(self) -> None:
@@ -151,15 +163,21 @@ class EngineCluster(Cluster):
         try:
             self._tasks = _Tasks(native, launcher, settings)
             self._tasks.begin()
-            with starting(self.workers):
+            with starting(self.workers), explaining(self._waits_for):
                 importlib.import_module("cloudpickle")
                 native.wait_ready(settings.start_timeout + 1)
         except BaseException as error:
-            why = launcher.scarce() if isinstance(error, GrampusError) else ""
+            why = f"{error}\n{launcher.scarce()}".rstrip() if isinstance(error, GrampusError) else None
             self._release()
-            if why:
-                raise ClusterError(f"{error}\n{why}") from None
+            if why is not None:
+                raise ClusterError(why) from None
             raise
+
+    def _waits_for(self) -> str | None:
+        why = self._launcher.waits_for()
+        if why is None:
+            return None
+        return f"{why}; it is given up after {self._settings.start_timeout:g} s (start_timeout)"
 
     def _release(self) -> None:
         native, self._native = self._native, None

@@ -35,6 +35,7 @@ def frame(spark):
 # Predictions
 
 
+@pytest.mark.spark35
 def test_rows_keep_their_columns_and_get_what_the_model_says(frame):
     estimator = mlp(3)
     found = estimator.predict(frame, feature_cols=[["a", "b", "c"]])
@@ -55,6 +56,7 @@ def test_nothing_runs_at_the_call(frame, spark):
     assert jobs("predict")
 
 
+@pytest.mark.spark35
 def test_each_output_is_a_column_and_the_model_runs_once(frame):
     found = named().predict(frame, feature_cols=["a", "b"])
     kinds = {name: found.schema[name].dataType.simpleString() for name in found.columns[-2:]}
@@ -166,6 +168,7 @@ def test_predictions_go_on_in_sql_and_to_files(frame, tmp_path):
     assert sorted(read["id"].to_pylist()) == np.flatnonzero(expected > 0).tolist()
 
 
+@pytest.mark.spark35
 def test_names_that_sql_would_take_apart(spark):
     frame = from_arrow(spark, pa.table({"a.b": [1.0, 2.0], "c`d": [3.0, 4.0]}))
     assert mlp(2).predict(frame, feature_cols=[["a.b", "c`d"]]).count() == 2
@@ -340,6 +343,7 @@ def test_shards_are_trained_on_as_their_frame_is(frame, tmp_path, monkeypatch):
     gp.stop()
 
 
+@pytest.mark.spark35
 def test_local_shards_go_to_spark(spark):
     assert to_arrow(gp.Shards.from_arrow(table(), 3).to_spark_df()).equals(table())
 

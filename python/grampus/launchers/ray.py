@@ -74,6 +74,10 @@ class Ray:
             return f"{why}: name an address of this machine that the nodes reach, grampus.init(address=…)"
         return None if why is None else str(why)
 
+    def waits_for(self) -> str | None:
+        """Not known."""
+        return None
+
     def scarce(self) -> str:
         """What actors that do not begin wait for."""
         return "actors of Ray that do not begin wait for free CPUs: `ray status` shows who holds them"

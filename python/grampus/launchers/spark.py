@@ -8,16 +8,17 @@ dynamic allocation. Here a lost task is one lost worker: Spark runs it again by 
 from __future__ import annotations
 
 import re
-import secrets
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from grampus._spark_versions import cancel_jobs, check_version, is_connect, map_in_arrow, tag_jobs
+from grampus._figures import count
+from grampus._spark_queue import Holders, QueuedJob, explained, holders, run
+from grampus._spark_versions import check_version, is_connect, map_in_arrow
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
+from grampus.launchers.spark_executors import registered_slots, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +29,10 @@ class Spark:
 
     name = "spark"
 
-    def __init__(self, session: Any, cores: int | None, address: str | None, port: int) -> None:
-        """`cores` of each worker; by default those of a task."""
+    def __init__(
+        self, session: Any, cores: int | None, address: str | None, port: int, within: float
+    ) -> None:
+        """`cores` of each worker, by default those of a task; executors are waited for `within` seconds."""
         check_version(session)
         self.session = session
         self._classic = not is_connect(session)
@@ -39,8 +42,12 @@ class Spark:
         self.bind = None if address else self._setting("spark.driver.bindAddress", None)
         self.address = address or self._setting("spark.driver.host", None) or self._towards_server()
         self.port = port
+        self._within = within
         self.reuses = self._setting("spark.python.worker.reuse", "true") == "true"
-        self._tag = f"grampus-{secrets.token_hex(4)}"
+        # Of workers that run, or are to run.
+        self._jobs: set[QueuedJob] = set()
+        # Whether a task has ended without a worker, which is told with its reason.
+        self._failed = False
         self._lock = threading.Lock()
 
     def _setting(self, name: str, default: Any) -> Any:
@@ -56,17 +63,22 @@ class Spark:
             return str(probe.getsockname()[0])
 
     def slots(self) -> int:
-        """How many workers can run at once."""
+        """How many workers can run at once; executors that are starting are waited for."""
         if self._classic:
-            context = self.session.sparkContext._jsc.sc()
-            manager = context.resourceProfileManager()
-            cores = int(self._setting("spark.task.cpus", "1"))
-            return int(context.maxNumConcurrentTasks(manager.defaultResourceProfile())) * cores // self.cores
-        # What a Connect session tells: into how many parts it cuts a range by itself.
+            tasks = registered_slots(self.session, self._setting, self._within)
+            found = tasks * int(self._setting("spark.task.cpus", "1")) // self.cores
+        else:
+            found = self._parts_of_a_range() // self.cores
+        if not found:
+            raise ClusterError(self._too_few(1, 0))
+        return found
+
+    def _parts_of_a_range(self) -> int:
+        """What a Connect session tells of its cores: into how many parts it cuts a range by itself."""
         from pyspark.sql import functions
 
-        parts = self.session.range(1 << 16).select(functions.spark_partition_id().alias("part"))
-        return int(parts.distinct().count()) // self.cores
+        parts = self.session.range(1 << 16).select(functions.spark_partition_id().alias("part")).distinct()
+        return int(run(self.session, "counts the slots", parts.count, self._within))
 
     def hosts(self) -> int:
         """On how many hosts there are executors."""
@@ -91,16 +103,16 @@ class Spark:
 
     def begin(self, workers: int, within: float) -> None:
         """Wait for executors that are starting."""
+        self._failed = False
         if self._is_stopped():
             raise ClusterError("the Spark session was stopped: make another, and call grampus.init with it")
         if not self._classic or self._setting("spark.dynamicAllocation.enabled", "false") == "true":
             # How many there can be is not known; whoever waits in vain is told.
             return
-        end = time.monotonic() + within
-        while (slots := self.slots()) < workers:
-            if time.monotonic() > end:
-                raise ClusterError(self._too_few(workers, slots))
-            time.sleep(0.05)
+        cores = int(self._setting("spark.task.cpus", "1"))
+        found = wait_for(self.session, -(-workers * self.cores // cores), within) * cores // self.cores
+        if found < workers:
+            raise ClusterError(self._too_few(workers, found))
 
     def _is_stopped(self) -> bool:
         if self._classic:
@@ -126,13 +138,19 @@ class Spark:
 
     def run(self, ticket: Ticket) -> str | None:
         """Run a job of one task."""
-        session = self.session
+        job = QueuedJob(self.session, "a worker of Grampus")
+        with self._lock:
+            self._jobs.add(job)
         try:
-            tag_jobs(session, self._tag)
-            rows = map_in_arrow(session.range(0, 1, 1, 1), _Task(ticket), "why string", self._profile)
-            why = rows[0][0]
+            with job:
+                numbers = self.session.range(0, 1, 1, 1)
+                why = map_in_arrow(numbers, _Task(ticket), "why string", self._profile)[0][0]
         except Exception as error:
-            return self._explained(error)
+            why = self._explained(error)
+        finally:
+            with self._lock:
+                self._jobs.discard(job)
+        self._failed = self._failed or why is not None
         if why is not None and "cannot reach the driver" in why:
             return (
                 f"{why}: name an address of this machine that the executors reach, grampus.init(address=…), "
@@ -156,17 +174,46 @@ class Spark:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return f"Spark gave up its task: {lines[0] if lines else type(error).__name__}"
 
+    def waits_for(self) -> str | None:
+        """What tasks wait for that have not begun; `None` where all have, or where that is not known."""
+        waiting = self._without_task()
+        if not waiting:
+            return None
+        found = self._holders()
+        if self._profile is None and found.has_room():
+            return None
+        verb = "waits" if waiting == 1 else "wait"
+        return f"{count(waiting, 'worker')} {verb} for Spark: {explained(found)}"
+
     def scarce(self) -> str:
-        """What tasks that do not begin wait for."""
+        """What workers that have not joined wait for; nothing where a task has said why it ended."""
+        if self._without_task() != 0:
+            return explained(self._holders())
+        if self._failed:
+            return ""
         return (
-            "tasks of Spark that do not begin wait for a free slot, or for executors: look at "
-            "spark.cores.max, spark.executor.cores and what else runs in this session"
+            "all tasks of Spark have begun, so no slot is missing: workers are slow to start (a busy "
+            "machine, a slow disk from which they import): raise start_timeout"
         )
+
+    def _without_task(self) -> int | None:
+        """How many jobs still wait for their task; `None` where that is not known."""
+        with self._lock:
+            begun = [job.has_begun() for job in self._jobs]
+        return None if None in begun else begun.count(False)
+
+    def _holders(self) -> Holders:
+        with self._lock:
+            jobs = list(self._jobs)
+        return holders(self.session, jobs)
 
     def end(self) -> None:
         """Interrupt what is left."""
         if not self._is_stopped():
-            cancel_jobs(self.session, self._tag)
+            with self._lock:
+                left = list(self._jobs)
+            for job in left:
+                job.cancel()
 
 
 class _Task:
