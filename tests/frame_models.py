@@ -90,3 +90,15 @@ class Noted(nn.Module):
 
     def forward(self, a):
         return self.layer(a[:, None])
+
+
+class Heavy(nn.Module):
+    """A linear model that carries 11 MB besides."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.ballast = nn.Parameter(torch.zeros(2_800_000))
+
+    def forward(self, rows):
+        return self.layer(rows)

@@ -218,11 +218,22 @@ def test_no_loss_at_all():
     )
 
 
+def far(output, target):
+    return (output - target).abs().mean()
+
+
+def broken(output, target=None):
+    raise TypeError("of its own")
+
+
 def test_a_loss_that_needs_a_target():
-    with pytest.raises(TypeError, match=r"missing 1 required .* 'target'") as caught:
-        estimator().fit({"x": numbers(8)})
-    words = "the batch has no target, so the loss gets the output alone: pass"
-    assert words in "".join(caught.value.__notes__)
+    words = "the loss MSELoss needs a target, and the batch has none: name its column with label_cols="
+    refused(ValueError, words, lambda: estimator().fit({"x": numbers(8)}))
+    words = "the loss .*far needs a target"
+    refused(ValueError, words, lambda: estimator(loss=far).fit({"x": numbers(8)}))
+    # One that needs none, and fails for a reason of its own.
+    with pytest.raises(TypeError, match="of its own"):
+        estimator(loss=broken).fit({"x": numbers(8)})
 
 
 class HasHole(Rows):

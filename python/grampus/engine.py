@@ -45,6 +45,10 @@ class Launcher(Protocol):
         """How many workers can run at once."""
         ...
 
+    def hosts(self) -> int:
+        """On how many hosts workers may run, as far as is known now; raise where the engine does not say."""
+        ...
+
     def begin(self, workers: int, within: float) -> None:
         """Get ready for so many, in so many seconds; where that cannot be, raise what says what to change."""
         ...
@@ -98,7 +102,6 @@ class EngineCluster(Cluster):
         self._pid = os.getpid()
         self._lock: Any = threading.RLock()
         self.workers = workers
-        self.hosts = workers
         self.cores_per_worker = launcher.cores
         bind = launcher.bind or bind_for(launcher.address)
         ahead = Ahead(own_folders(), settings.preload) if launcher.reuses else None
@@ -111,6 +114,11 @@ class EngineCluster(Cluster):
             ahead,
             settings.start_timeout,
         )
+
+    @property
+    def hosts(self) -> int:  # type: ignore[override] # of other clusters it is known from the beginning
+        """On how many hosts workers may run."""
+        return self._launcher.hosts()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from grampus._figures import count
 from grampus._joint import joint_methods
 from grampus._params import Params
 from grampus._traceback import public_methods
-from grampus._training import answering, attributes, inputs, recovery, rescue, saved, worker, written
+from grampus._training import answering, attributes, inputs, recovery, rescue, saved, trees, worker, written
 from grampus._training import audit as ledger
 from grampus._training.claim import claimed
 from grampus._training.job import Clipping, Fit, Layout, Pass, Saving, Spec, Written
@@ -46,7 +46,7 @@ from grampus._wish import Wish
 from grampus.history import History
 from grampus.metrics import directions
 from grampus.operators import overrides
-from grampus.shards import delivery, feeding
+from grampus.shards import feeding
 from grampus.shards.batches import Rows
 from grampus.shards.blocks import blocks_of
 
@@ -309,13 +309,13 @@ class Estimator(Placement, Weights, Params):
             profile: measure parts of the work: a dict `profile` in each record, in seconds.
             reduce_results: `False` returns a list for each epoch instead, of a dict for each worker.
         """
+        y, epochs = inputs.without_epochs(y, epochs)
         settings = self._asked(info, profile, reduce_results, audit, step_timeout) | ends(epochs, max_steps)
         watched, loggers = self._watched(callbacks, checkpoint, settings["end"], validation_data is not None)
         where, self._apart, settings = watched["saving"], y is not None, settings | watched
         losses = allowed(max_failures, max_preemptions)
         with claimed([self._params["model_dir"], None if where is None else where.url]):
-            found = self._resumed(resume, where)
-            layout = self._laid_out(*self._cluster())
+            found, layout = self._resumed(resume, where), self._laid_out(*self._cluster())
             with self._reading(order_by, batch_size, feature_cols, label_cols) as read:
                 losses.heal = read.heal
                 settings |= {"data": read.data(data, y), "validation": read.data_also(validation_data)}
@@ -467,6 +467,7 @@ class Estimator(Placement, Weights, Params):
         batch_size: int | None = DEFAULT_BATCH_SIZE,
         feature_cols: Columns | None = None,
         out: str | os.PathLike[str] | None = None,
+        output_cols: str | Sequence[str] | None = None,
     ) -> Any:
         """The model's output for every row, in order: arrays for arrays, tensors for tensors and loaders.
 
@@ -482,44 +483,46 @@ class Estimator(Placement, Weights, Params):
             out: where to write the result of tables, files or shards of them, instead of returning it: a
                 file that ends in `.parquet`, or a new folder, which gets a file for each block of rows. The
                 workers write while they predict, so that rows beyond memory can be predicted.
+            output_cols: names of the columns, one for each output, in the place of `prediction`.
         """
+        names = feeding.output_names(output_cols)
+        feature_cols, _ = inputs.named_columns(self._framework(), data, feature_cols, None)
         if frames.frame_of(data) is not None:
             size = None if batch_size is DEFAULT_BATCH_SIZE else check_size(batch_size, "batch_size")
-            model = answering.Model(self._spec(), self._state, self._seed(), size)
+            model = answering.Model(self._spec(), self._state, self._seed(), size, names)
             return frames.predicted(data, model, feature_cols, out)
         shards = feeding.shards_of(data)
         if shards is not None and shards._skip:
             shards = shards._again(skip=False)
         if out is not None:
-            return self._write(shards, check_size(batch_size, "batch_size"), feature_cols, out)
+            return self._write(shards, check_size(batch_size, "batch_size"), feature_cols, out, names)
+        if names is not None and shards is None and not trees.is_frame(data):
+            raise ValueError("output_cols= would have no effect: this data has no columns; leave it out")
         alone = inputs.features(data) if self._apart and feature_cols is None else None
         given = (data if shards is None else shards) if alone is None else alone
-        answers = self._pass(worker.predict, given, batch_size, feature_cols, None, apart=alone is not None)
+        more = {"output_names": names}
+        answers = self._pass(
+            worker.predict, given, batch_size, feature_cols, None, more, apart=alone is not None
+        )
         parts = sorted((part for answer in answers for part in answer), key=lambda part: part[:2])
         outputs = [output for _, _, output in parts]
-        if shards is None:
+        if shards is None and not trees.is_frame(data):
             return self._framework().joined(outputs, data)
-        found = feeding.with_predictions(shards, self._framework().predictions(outputs))
-        return found if shards is data else found.to_arrow()
+        columns = feeding.renamed(self._framework().predictions(outputs), names)
+        return feeding.with_predictions(data, shards, columns)
 
-    def _write(self, shards: Any, batch_size: int, feature_cols: Any, out: str | os.PathLike[str]) -> str:
+    def _write(
+        self, shards: Any, batch_size: int, feature_cols: Any, out: str | os.PathLike[str], names: Any
+    ) -> str:
         path = written.check_place(out)
         rows = None if shards is None else feeding.rows_of(shards, feature_cols, None)
         if not isinstance(rows, Rows):
             raise ValueError("out= takes the rows of tables, files or shards: write other results yourself")
         cluster, workers = self._cluster()
         layout = self._laid_out(cluster, workers)
-        blocks = blocks_of(shards, cluster.shares_memory)
-        size, held = -(-batch_size // layout.lanes), delivery.released(cluster, blocks.loads)
-        with cluster.held(), held, written.place_of(path, len(blocks.blocks)) as folder:
-            job = Written(self._spec(), layout, self._state, blocks, rows.wanted, size, str(folder))
-
-            def predict_the_rest() -> None:
-                delivery.deliver(cluster, blocks.loads)
-                left = replace(job, left=written.left(blocks, folder))
-                cluster._call(written.predict, (left,), {}, self._most(cluster, layout), hear, Wish(), 1)
-
-            recovery.repeated(predict_the_rest)
+        size, blocks = -(-batch_size // layout.lanes), blocks_of(shards, cluster.shares_memory)
+        job = Written(self._spec(), layout, self._state, blocks, rows.wanted, size, names)
+        written.write(job, cluster, self._most(cluster, layout), path)
         return os.fspath(out)
 
     def _pass(

@@ -201,8 +201,21 @@ def _gone(cluster: Cluster) -> str | None:
     return None if cluster.is_replaceable else "was stopped"
 
 
+# What engines hold elsewhere for this process, and let go when it stops.
+_releases: list[Callable[[], None]] = []
+
+
+def at_stop(release: Callable[[], None]) -> None:
+    """Have a function called with each `stop`."""
+    if release not in _releases:
+        _releases.append(release)
+
+
 def stop() -> None:
     """End the workers of this process and all that they started. Without a cluster it does nothing."""
+    if os.getpid() == _session.pid:
+        for release in _releases:
+            release()
     with _session.lock:
         cluster = _session.own()
         if cluster is not None:

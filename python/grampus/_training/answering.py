@@ -17,6 +17,7 @@ from grampus._training.job import Data, Spec
 from grampus._training.lanes import Lanes
 from grampus._training.worker import parts
 from grampus.errors import NotPicklable
+from grampus.shards import feeding
 from grampus.shards.batches import Rows
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Model(NamedTuple):
     state: dict[str, Any] | None
     seed: int
     at_once: int | None = None
+    output_names: list[str] | None = None
 
     def snapshot(self, wanted: Wanted) -> Snapshot:
         """What a process needs to answer: no optimizer, no loss."""
@@ -59,7 +61,9 @@ class Model(NamedTuple):
         )
         weights = None if self.state is None else {"model": self.state["model"]}
         try:
-            body = cloudpickle.dumps((alone, weights, self.seed, wanted, self.at_once or AT_ONCE))
+            body = cloudpickle.dumps(
+                (alone, weights, self.seed, wanted, self.at_once or AT_ONCE, self.output_names)
+            )
             # The folders first: the model may be of a module that is found there.
             body = pickle.dumps((own_folders(), self.spec.framework, body))
         except Exception as error:
@@ -75,7 +79,7 @@ class Answering:
         # was imported can be imported by no later task of the process. The pool waits for its thread.
         with ThreadPoolExecutor(1) as pool:
             self._framework, loaded = pool.submit(_imported, body).result()
-        spec, weights, seed, self._wanted, self._at_once = loaded
+        spec, weights, seed, self._wanted, self._at_once, self._names = loaded
         self._lanes = Lanes(_Alone(), range(1), 1, seed, threads)  # type: ignore[arg-type]
         self._spec = spec
         self._model = self._framework.model(spec, self._lanes, weights, training=False)
@@ -93,8 +97,7 @@ class Answering:
             self._model.evaluating(),
         ):
             outputs = [self._model.predict(lane, batch) for _, lane, _, _, batch in parts(feed, self._model)]
-        found: dict[str, Any] = self._framework.predictions(outputs)
-        return found
+        return feeding.renamed(self._framework.predictions(outputs), self._names)
 
 
 def _imported(body: bytes) -> tuple[Any, Any]:

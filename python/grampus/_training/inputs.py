@@ -12,8 +12,9 @@ from grampus._training import recovery, trees
 from grampus._training.job import Data
 from grampus._training.options import DEFAULT_BATCH_SIZE, check_size
 from grampus._warning import warn
-from grampus.shards import delivery, feeding
+from grampus.shards import delivery, feeding, rows
 from grampus.shards.batches import Rows, wanted
+from grampus.shards.collection import Shards
 from grampus.triggers import Trigger
 
 if TYPE_CHECKING:
@@ -44,6 +45,37 @@ def paired(data: Any, y: Any, second: str) -> Any:
             f"y goes with arrays and frames of features, and {error}: leave y out, and let the data hold the "
             "targets (label_cols= names those of tables)"
         ) from None
+
+
+def without_epochs(y: Any, epochs: Any) -> tuple[Any, Any]:
+    """Targets, and for how long to train: a number in the place of targets is one of epochs, as in Orca.
+
+    >>> without_epochs(3, 1)
+    (None, 3)
+    """
+    is_end = isinstance(y, int | Trigger) and not isinstance(y, bool)
+    return (None, y) if is_end and epochs == 1 else (y, epochs)
+
+
+def named_columns(
+    framework: Any, data: Any, feature_cols: Columns | None, label_cols: Columns | None
+) -> tuple[Columns | None, Columns | None]:
+    """The columns that were named; where none were, those that a framework has names for."""
+    usual: tuple[str, str] | None = getattr(framework, "COLUMNS", None)
+    if usual is None or feature_cols is not None or label_cols is not None or not _is_tabular(data):
+        return feature_cols, label_cols
+    return usual
+
+
+def _is_tabular(data: Any) -> bool:
+    """Whether data has columns of which some must be named."""
+    if frames.frame_of(data) is not None or trees.is_frame(data) or feeding.is_path(data):
+        return True
+    if not isinstance(data, Shards):
+        return False
+    if data._source is not None:
+        return data._source.image_col is None
+    return data._computed()[0].form.kind in rows.TABULAR
 
 
 def features(data: Any) -> Any:
@@ -104,6 +136,7 @@ class Inputs:
 
         `second` is the argument that people may have meant by `y`.
         """
+        self._columns = named_columns(self._framework, value, *self._columns)
         value, self._apart = paired(value, y, second), y is not None
         return self._data(value)
 
@@ -166,8 +199,7 @@ class Inputs:
         frame = frames.frame_of(value)
         site, tasks = self._site(), _TASKS * self._cluster.workers
         if frame is not None:
-            # Frames themselves have no such wish, and may answer any name with a column.
-            skip = value._skip if frame is not value else False
+            skip = isinstance(value, Shards) and value._skip
             read = wanted(*self._columns)
             found, doubt = supply.of_frame(frame, read, site, tasks, self._order_by, skip)
             if doubt is not None:

@@ -138,6 +138,8 @@ class Pass:
     num_steps: int | None = None
     info: dict[str, Any] = field(default_factory=dict)
     profile: bool = False
+    # Of predictions, where columns become of them.
+    output_names: list[str] | None = None
 
 
 @dataclass
@@ -151,6 +153,7 @@ class Written:
     wanted: Wanted
     # Rows that the model is given at once.
     batch_size: int
-    folder: str
+    output_names: list[str] | None = None
+    folder: str = ""
     # Numbers of the blocks that are not written yet.
     left: list[int] = field(default_factory=list)

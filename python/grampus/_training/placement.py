@@ -73,8 +73,9 @@ class Placement:
             threads = self._params["threads_per_lane"]
             if threads is None:
                 # Cores and lanes of a host, or of a worker where an engine counts its cores.
-                cores, homes = _native.host_cores(), cluster.hosts
-                if cluster.cores_per_worker is not None:
+                if cluster.cores_per_worker is None:
+                    cores, homes = _native.host_cores(), cluster.hosts
+                else:
                     cores, homes = cluster.cores_per_worker, workers
                 threads = _native.threads_per_lane(cores, -(-lanes // homes))
             self._layout = Layout(lanes, self._seed(), threads)

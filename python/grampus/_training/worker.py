@@ -26,6 +26,7 @@ from grampus._training.watcher import Watcher
 from grampus._training.whole import WholeEpochs
 from grampus.operators import Timers
 from grampus.shards.delivery import brought
+from grampus.shards.feeding import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -309,4 +310,7 @@ def predict(job: Pass) -> list[tuple[int, int, Any]]:
             for number, lane, _, _, batch in parts(feed, model):
                 model.place = number
                 answers.append((number, lane, model.predict(lane, batch)))
+                if job.output_names is not None and len(answers) == 1:
+                    # Names that do not fit are said before the rest is predicted.
+                    renamed(framework.predictions([answers[0][2]]), job.output_names)
             return answers

@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grampus import _exception, _native
+from grampus._training import recovery
 from grampus._training.cleanup import closing
 from grampus._training.job import Data
+from grampus._training.show import hear
 from grampus._training.worker import begin, parts
+from grampus._wish import Wish
 from grampus.errors import DataError
-from grampus.shards import feeding
+from grampus.shards import delivery, feeding
 from grampus.shards.batches import Rows
-from grampus.shards.delivery import brought
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grampus._training.job import Written
+    from grampus.cluster import Cluster
     from grampus.shards.blocks import Block, Blocks
 
 _ONE_FILE = (".parquet", ".pq")
@@ -44,7 +47,7 @@ def predict(job: Written) -> None:
     # A block is read by one worker, whose lanes have no part in it.
     alone = replace(lanes, mine=range(1), total=1)
     with (
-        brought(job.blocks.loads, lanes.group),
+        delivery.brought(job.blocks.loads, lanes.group),
         closing(framework.model(job.spec, lanes, job.state, training=False)) as model,
         model.evaluating(),
     ):
@@ -58,8 +61,24 @@ def predict(job: Written) -> None:
             except Exception as error:
                 _exception.note(error, f"grampus: in {block.name}")
                 raise
-            whole = feeding.extended(table, "table", framework.predictions(outputs))
+            whole = feeding.extended(
+                table, "table", feeding.renamed(framework.predictions(outputs), job.output_names)
+            )
             _native.Table.from_stream(whole).write_parquet(Path(job.folder, part_name(number)))
+
+
+def write(job: Written, cluster: Cluster, ranks: int, path: Path) -> None:
+    """Have workers predict all blocks; what lost ones have not written is predicted again."""
+    blocks = job.blocks
+    held = delivery.released(cluster, blocks.loads)
+    with cluster.held(), held, place_of(path, len(blocks.blocks)) as folder:
+
+        def predict_the_rest() -> None:
+            delivery.deliver(cluster, blocks.loads)
+            rest = replace(job, folder=str(folder), left=left(blocks, folder))
+            cluster._call(predict, (rest,), {}, ranks, hear, Wish(), 1)
+
+        recovery.repeated(predict_the_rest)
 
 
 def left(blocks: Blocks, folder: Path) -> list[int]:

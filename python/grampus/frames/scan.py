@@ -46,6 +46,11 @@ def files_of(frame: Any) -> tuple[list[str] | None, str]:
         return decided(_ray(frame) if engine_of(frame) == "ray" else _spark(frame))
     except _Unsure as why:
         return None, str(why)
+    except Exception as error:
+        # Of Py4J, which is not imported for this: clusters of several users let nobody see plans.
+        if not type(error).__module__.startswith("py4j."):
+            raise
+        return None, "this cluster does not show how its frames are made"
 
 
 def decided(scan: Scan) -> tuple[list[str] | None, str]:

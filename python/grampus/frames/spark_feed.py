@@ -9,7 +9,7 @@ from grampus._spark_queue import run
 from grampus._spark_versions import is_connect
 from grampus.errors import ClusterError, DataError
 from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
-from grampus.frames.spark_schema import check, quoted
+from grampus.frames.spark_schema import check, check_finite, in_order, numbered, quoted, with_names
 from grampus.frames.supply import Call, Site, read_by_workers
 from grampus.frames.vectors import plain
 
@@ -40,15 +40,16 @@ class FrameJob:
     def __init__(self, frame: Any, wanted: Wanted, order_by: Any) -> None:
         """Rows are sorted by columns, where some are given."""
         check(frame, wanted)
+        check_finite(frame)
         names = list(wanted.columns)
         if order_by is not None:
-            frame = frame.orderBy(*([order_by] if isinstance(order_by, str) else order_by))
-        self._frame = frame.select(*(quoted(name) for name in names))
+            frame = in_order(frame, order_by)
+        self._frame, self._names = numbered(frame.select(*(quoted(name) for name in names))), names
         self._job = _Job(frame.sparkSession)
 
     def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
         """Deposit all partitions, or only these."""
-        return self._job.run(self._frame, _Rows(order, only), order.wait, only is not None)
+        return self._job.run(self._frame, _Rows(order, only, self._names), order.wait, only is not None)
 
     def again(self, order: Order, lost: Sequence[int], _: Call) -> list[Receipt]:
         """Deposit these once more: that takes a slot beside those of the workers."""
@@ -118,8 +119,8 @@ def _explained(error: BaseException) -> BaseException:
 class _Rows:
     """Deposits the rows that come by."""
 
-    def __init__(self, order: Order, only: Sequence[int] | None) -> None:
-        self._order = order
+    def __init__(self, order: Order, only: Sequence[int] | None, names: Sequence[str]) -> None:
+        self._order, self._names = order, names
         self._only = None if only is None else frozenset(only)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -129,7 +130,7 @@ class _Rows:
         assert context is not None
         partition = context.partitionId()
         if self._only is None or partition in self._only:
-            yield _row(deposit(map(plain, batches), self._order, partition))
+            yield _row(deposit(map(plain, with_names(batches, self._names)), self._order, partition))
         # Whoever leaves rows behind may leave the Python of a step before waiting for ever to pass them on.
         for _ in batches:
             pass

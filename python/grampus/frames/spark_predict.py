@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import weakref
 from collections import deque
@@ -16,6 +17,7 @@ from grampus.errors import DataError
 from grampus.frames.places import placed
 from grampus.frames.spark_schema import check, quoted, rows_like
 from grampus.frames.vectors import column, plain
+from grampus.session import at_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +37,9 @@ _TYPES = {
     "int64": "bigint",
     "bool": "boolean",
 }
+# Models of a classic session that are broadcast: so many of them, by name, the newest last.
+_HELD = 4
+_broadcasts: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 # The files of models that a session of Connect has.
 _sent: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
@@ -137,11 +142,11 @@ def _types(answers: dict[str, Any]) -> dict[str, str]:
 def _shipped(session: Any, model: Snapshot) -> Callable[[], bytes]:
     """How a task gets the model: it is sent once.
 
-    Classic sessions broadcast it. On Connect it goes with the plan up to `IN_PLAN` bytes, and as a file of
-    the session (`addArtifacts`) above, which is streamed in pieces: the disks of the executors are the limit.
+    Classic sessions broadcast it, once for all calls. On Connect it goes with the plan up to `IN_PLAN` bytes;
+    above, as a file of the session (`addArtifacts`), in pieces: the disks of executors are the limit.
     """
     if not is_connect(session):
-        kept = session.sparkContext.broadcast(model.body)
+        kept = _broadcast(session, model)
         return lambda: bytes(kept.value)
     body, name = model.body, model.name
     if len(body) <= IN_PLAN:
@@ -160,6 +165,27 @@ def _shipped(session: Any, model: Snapshot) -> Callable[[], bytes]:
         return Path(SparkFiles.get(name)).read_bytes()
 
     return read
+
+
+def _broadcast(session: Any, model: Snapshot) -> Any:
+    """The broadcast of a model, which calls share; executors let go of all but the newest ones."""
+    at_stop(_release)
+    held = _broadcasts.setdefault(session, {})
+    found = held.pop(model.name, None) or session.sparkContext.broadcast(model.body)
+    held[model.name] = found
+    while len(held) > _HELD:
+        held.pop(next(iter(held))).unpersist()
+    return found
+
+
+def _release() -> None:
+    """Let executors drop all models; plans that still need one have Spark send it again."""
+    for held in _broadcasts.values():
+        # A session that was stopped, or whose JVM is gone, holds nothing.
+        with contextlib.suppress(Exception):
+            for found in held.values():
+                found.unpersist()
+        held.clear()
 
 
 def _task(

@@ -9,6 +9,8 @@ from grampus.errors import ClusterError, DataError
 from grampus.shards import keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from grampus.shards.batches import Wanted
 
 # Types of numbers, as Spark's SQL and Arrow name them.
@@ -23,6 +25,16 @@ NUMBERS = {
 }
 
 
+def kinds_of(frame: Any) -> dict[str, str]:
+    """The types of the columns, as Spark's SQL names them."""
+    return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+
+
+def is_number(kind: str) -> bool:
+    """Whether a type is one of numbers."""
+    return (kind in NUMBERS and kind != "boolean") or kind.startswith("decimal")
+
+
 def check(frame: Any, wanted: Wanted) -> None:
     """Raise for a stopped session, and for columns that are not there or that no model takes."""
     check_running(frame.sparkSession)
@@ -30,6 +42,34 @@ def check(frame: Any, wanted: Wanted) -> None:
     keys.check(wanted.columns, list(have))
     for name, step in wanted.columns.items():
         check_type(have[name], name, step)
+
+
+def check_finite(frame: Any) -> None:
+    """Raise for a stream."""
+    if frame.isStreaming:
+        raise DataError(
+            "this DataFrame is a stream, whose rows have no end and cannot be read again: train on each of "
+            "its batches, with writeStream.foreachBatch, or write it to files first; predict takes streams"
+        )
+
+
+def in_order(frame: Any, order_by: str | Sequence[Any]) -> Any:
+    """The rows in the order of some columns: names, whatever they hold, or expressions of Spark."""
+    asked = [order_by] if isinstance(order_by, str) else order_by
+    named = [quoted(each) if isinstance(each, str) and each in frame.columns else each for each in asked]
+    return frame.orderBy(*named)
+
+
+def numbered(frame: Any) -> Any:
+    """The frame with plain names in the place of its own: `mapInArrow` takes none with dots."""
+    return frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
+
+
+def with_names(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
+    """Batches of such a frame, with the names that it had."""
+    import pyarrow
+
+    return (pyarrow.record_batch(batch.columns, names=list(names)) for batch in batches)
 
 
 def check_running(session: Any) -> None:
@@ -68,10 +108,16 @@ def rows_like(frame: Any, wanted: Wanted) -> Any:
     """
     import pyarrow
 
-    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    kinds = kinds_of(frame)
     made = {name: _made_up(kinds[name], step) for name, step in wanted.columns.items()}
     if None not in made.values():
         return pyarrow.record_batch(made)
+    if frame.isStreaming:
+        unknown = next(name for name, array in made.items() if array is None)
+        raise DataError(
+            f'the length of column "{unknown}" is not in the schema, and a stream has no first row to look '
+            f'at: use gp.columns.Pad("{unknown}", …)'
+        )
     first = to_arrow(frame.select(*(quoted(name) for name in wanted.columns)).limit(1)).combine_chunks()
     if not first.num_rows:
         raise DataError("the DataFrame is empty: there are no rows to predict")
@@ -91,4 +137,8 @@ def _made_up(kind: str, step: dict[str, Any]) -> Any:
     value = classes[0] if isinstance(classes, list) else 0
     if kind == "string":
         return pyarrow.array([str(value)] * 2)
+    if "pad" in step:
+        inner = NUMBERS.get(kind.removeprefix("array<").removesuffix(">"), "float64")
+        zeros = [[0] * step["pad"]["length"]] * 2
+        return pyarrow.array(zeros, pyarrow.list_(pyarrow.type_for_alias(inner)))
     return pyarrow.array([value] * 2).cast(NUMBERS[kind]) if kind in NUMBERS else None

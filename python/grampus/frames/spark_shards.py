@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from grampus._spark_versions import to_arrow
 from grampus.cluster import whole
 from grampus.errors import DataError
-from grampus.frames import spark_tables
+from grampus.frames import spark_encoding, spark_tables
 from grampus.frames.spark_schema import check_running, quoted
 from grampus.shards import keys, rows
 from grampus.shards.collection import Shards
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from grampus.shards.collection import Columns
+    from grampus.shards.encoding import Encoding, Moments, Scale
     from grampus.shards.groups import Aggregations
+    from grampus.shards.scalers import StringIndex
     from grampus.shards.segments import Part
 
 _HERE = "bring the rows to this machine first, with Shards.from_arrow(shards.to_arrow())"
-# The number of the partition, beside the columns of the rows.
-_PARTITION = "__grampus_partition"
 # Rows on which a function is tried, to learn the columns of its results.
 _TRIED = 8
 
@@ -97,36 +98,20 @@ class SparkShards(Shards):
         return list(self._frame.columns)
 
     def __iter__(self) -> Iterator[Any]:
-        """One partition after the other."""
-        return iter(self.collect())
+        """Partitions that have rows, one after the other: one at a time is on this machine."""
+        return spark_tables.in_parts(self._frame)
 
     def collect(self) -> list[Any]:
         """All partitions that have rows, as Arrow tables, on this machine."""
-        return self._tables(to_arrow(self._numbered()))
+        return list(self) or [self.head(0)]
 
     def first(self) -> Any:
-        """The first partition."""
-        return self.take(1)[0]
+        """The first partition that has rows."""
+        return next(iter(self), None) or self.head(0)
 
     def take(self, n: int) -> list[Any]:
-        """The first `n` partitions, without those that have no rows."""
-        from pyspark.sql import functions
-
-        few = self._numbered().where(functions.col(_PARTITION) < whole(n, "n", least=0))
-        return self._tables(to_arrow(few))
-
-    def _numbered(self) -> Any:
-        from pyspark.sql import functions
-
-        return self._frame.withColumn(_PARTITION, functions.spark_partition_id())
-
-    def _tables(self, table: Any) -> list[Any]:
-        import numpy
-
-        whole = table.drop_columns([_PARTITION])
-        _, starts = numpy.unique(table[_PARTITION].to_numpy(), return_index=True)
-        ends = [*starts[1:], table.num_rows]
-        return [whole.slice(start, end - start) for start, end in zip(starts, ends, strict=True)] or [whole]
+        """The first `n` partitions that have rows."""
+        return list(itertools.islice(self, whole(n, "n", least=0)))
 
     def head(self, n: int = 5) -> Any:
         """The first `n` rows, as an Arrow table."""
@@ -195,6 +180,33 @@ class SparkShards(Shards):
         if not names:
             raise DataError("a list of columns is empty: name at least one")
         return [quoted(name) for name in names]
+
+    # What scalers and indexers ask for
+
+    def _moments(self, names: list[str]) -> list[Moments]:
+        return spark_encoding.moments(self._frame, names)
+
+    def _scaled(self, inputs: list[str], outputs: list[str], scales: list[Scale]) -> Shards:
+        return self._of(spark_encoding.scaled(self._frame, inputs, outputs, scales))
+
+    def _text_counts(self, names: list[str], leasts: list[int], sep: str | None) -> list[dict[Any, int]]:
+        self._named(names)
+        return [
+            spark_encoding.text_counts(self._frame, name, least, sep)
+            for name, least in zip(names, leasts, strict=True)
+        ]
+
+    def _encoded(
+        self,
+        names: list[str],
+        indices: list[StringIndex],
+        how: Encoding,
+        share: bool,  # noqa: ARG002 - Spark sends the numbers to each executor once
+    ) -> Shards:
+        frame = self._frame
+        for name, index in zip(names, indices, strict=True):
+            frame = spark_encoding.encoded(frame, name, index.to_dict(), how)
+        return self._of(frame)
 
     # All rows of tables at once
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grampus._spark_versions import to_arrow
 from grampus.errors import DataError
-from grampus.frames.spark_schema import NUMBERS, quoted
+from grampus.frames.spark_schema import is_number, kinds_of, numbered, quoted, with_names
 from grampus.shards import groups, keys, rows, tables
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ def transformed(
 
     found = _tabular(func(to_arrow(frame.limit(tried)), *args, **kwargs))
     schema = found.schema
-    kinds = from_arrow_schema(schema)
+    kinds, names = from_arrow_schema(schema), frame.columns
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
 
-        held = [batch for batch in batches if batch.num_rows]
+        held = [batch for batch in with_names(batches, names) if batch.num_rows]
         if held:
             made = _tabular(func(pyarrow.Table.from_batches(held), *args, **kwargs))
             keys.check(schema.names, made.column_names)
             yield from made.select(schema.names).cast(schema).to_batches()
 
-    return frame.mapInArrow(run, kinds)
+    return numbered(frame).mapInArrow(run, kinds)
 
 
 def _tabular(value: Any) -> Any:
@@ -82,6 +82,43 @@ def partitions(frame: Any) -> int:
     return int(frame.select().mapInArrow(one_row, "one long").count())
 
 
+def in_parts(frame: Any) -> Iterator[Any]:
+    """The partitions that have rows, as Arrow tables; classic Spark makes and sends one after the other."""
+    import pyarrow
+
+    names = frame.columns
+
+    def sent(batches: Iterator[Any]) -> Iterator[Any]:
+        some = False
+        for batch in with_names(batches, names):
+            if batch.num_rows:
+                some = True
+                yield _packed(batch)
+        if some:
+            # The end, so that no row of the next partition is waited for.
+            yield _packed(None)
+
+    found: list[Any] = []
+    for (packed,) in numbered(frame).mapInArrow(sent, "rows binary").toLocalIterator():
+        if packed is not None:
+            found.append(pyarrow.ipc.open_stream(bytes(packed)).read_all())
+        else:
+            yield pyarrow.concat_tables(found)
+            found = []
+
+
+def _packed(batch: Any) -> Any:
+    """A row that holds a batch, or nothing."""
+    import pyarrow
+
+    sink = pyarrow.BufferOutputStream()
+    if batch is not None:
+        with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+    rows = None if batch is None else sink.getvalue().to_pybytes()
+    return pyarrow.record_batch({"rows": pyarrow.array([rows], pyarrow.binary())})
+
+
 def in_order(frame: Any, names: list[str], ascending: bool | Sequence[bool]) -> Any:
     """Rows in the order of some columns, nulls and what is no number last."""
     from pyspark.sql import functions
@@ -89,7 +126,7 @@ def in_order(frame: Any, names: list[str], ascending: bool | Sequence[bool]) -> 
     ways = [ascending] * len(names) if isinstance(ascending, bool) else list(ascending)
     if len(ways) != len(names):
         raise DataError(f"ascending has {len(ways)} entries for {len(names)} columns: give one for each")
-    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    kinds = kinds_of(frame)
     orders = []
     for name, up in zip(names, ways, strict=True):
         column = functions.col(quoted(name))
@@ -173,8 +210,8 @@ def described(frame: Any, columns: list[str] | None) -> Any:
     import pandas
     from pyspark.sql import functions
 
-    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    numeric = [name for name, kind in kinds.items() if _is_number(kind)]
+    kinds = kinds_of(frame)
+    numeric = [name for name, kind in kinds.items() if is_number(kind)]
     keys.check(columns or [], frame.columns)
     for name in columns or []:
         if name not in numeric:
@@ -192,10 +229,6 @@ def described(frame: Any, columns: list[str] | None) -> Any:
     width = len(_FIGURES)
     made = {name: found[place * width : (place + 1) * width] for place, name in enumerate(asked)}
     return pandas.DataFrame(made, index=_FIGURES)
-
-
-def _is_number(kind: str) -> bool:
-    return (kind in NUMBERS and kind != "boolean") or kind.startswith("decimal")
 
 
 def figure(frame: Any, column: str, which: str) -> Any:

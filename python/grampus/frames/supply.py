@@ -107,18 +107,20 @@ def of_frame(
     engine = importlib.import_module(f"grampus.frames.{engine_of(frame)}_feed")
     here = engine.site(frame) if site is None or site.engine != engine_of(frame) else site
     if order_by is None:
-        files, _ = files_of(frame)
+        files, why = files_of(frame)
         if files is not None:
             try:
                 return of_files(files, wanted, here, tasks, skip), None
             except DataError as error:
-                # Files of this machine that the executors do not see: the engine reads them itself.
-                if not is_missing(error):
+                # Files that the executors do not see, or may not open, are for the engine itself.
+                if not (is_missing(error) or is_refused(error)):
                     raise
+                why = str(error)
     job = engine.FrameJob(frame, wanted, order_by)
     return Supply(job, wanted, here, skip), None if order_by is not None else (
-        "the rows of this frame have no order of their own: another run may get them in another order, and "
-        "come to other weights; pass order_by=, or read Parquet files without further steps"
+        f"the rows of this frame are read by {here.engine.capitalize()} itself ({why}), which gives them no "
+        "order of their own: another run may get them in another order, and come to other weights; pass "
+        "order_by=, or read Parquet files without further steps"
     )
 
 
@@ -144,6 +146,15 @@ def _read_again(files: list[str], parts: list[list[int]], order: Order, lost: li
 def is_missing(error: DataError) -> bool:
     """Whether rows could not be read because a file is not there."""
     return "no such file" in str(error).lower()
+
+
+def is_refused(error: DataError) -> bool:
+    """Whether an object store did not let rows be read: an engine may have keys that this process has not.
+
+    >>> is_refused(DataError("s3://b/a: Generic S3 error: …: check the bucket, AWS_ENDPOINT_URL, …"))
+    True
+    """
+    return any(advice in str(error) for advice in ("check the bucket", "check AWS_ACCESS_KEY_ID"))
 
 
 def shared_out(groups: Sequence[int], tasks: int) -> list[list[int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from grampus.errors import DataError
+from grampus.shards import rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,16 +191,10 @@ def column(array: Any) -> Any:
     ListType(list<item: float>)
     """
     import numpy
-    import pyarrow
 
     # Engines know neither half floats nor numbers without sign.
     if array.dtype == numpy.float16:
         array = array.astype(numpy.float32)
     elif array.dtype.kind == "u":
         array = array.astype(numpy.int16 if array.dtype.itemsize == 1 else numpy.int64)
-    values = pyarrow.array(array.reshape(-1))
-    for axis in range(array.ndim - 1, 0, -1):
-        lists = int(numpy.prod(array.shape[:axis]))
-        offsets = numpy.arange(lists + 1, dtype=numpy.int32) * numpy.int32(array.shape[axis])
-        values = pyarrow.ListArray.from_arrays(pyarrow.array(offsets), values)
-    return values
+    return rows.nested(array)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grampus import _exception
-from grampus._training import trees
+from grampus._training import creator, trees
 from grampus._training.means import as_number
 from grampus.frameworks import _torch_labels
 from grampus.frameworks._torch_losses import check_shapes
@@ -42,15 +42,15 @@ def loss_of(criterion: Any, output: Any, target: Any) -> Any:
 
 
 def _without_target(criterion: Any, output: Any) -> Any:
-    try:
-        return criterion(output)
-    except TypeError as error:
-        _exception.note(
-            error,
-            "grampus: the batch has no target, so the loss gets the output alone: pass {'x': …, 'y': …}, or "
-            "rows that end with the target",
+    called = criterion.forward if isinstance(criterion, torch.nn.Module) else criterion
+    bounds = creator.required(called)
+    if bounds is not None and bounds[0] > 1:
+        name = getattr(criterion, "__qualname__", type(criterion).__name__)
+        raise ValueError(
+            f"the loss {name} needs a target, and the batch has none: name its column with label_cols=, or "
+            "pass {'x': …, 'y': …}, or rows that end with the target"
         )
-        raise
+    return criterion(output)
 
 
 def own_loss(output: Any) -> Any:

@@ -13,7 +13,6 @@ from grampus import _exception, _report
 from grampus._training import trees
 from grampus._training.saved import Packed
 from grampus.frameworks._torch_memory import packed, unpacked
-from grampus.shards import feeding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -249,8 +248,6 @@ def _with_tensors(value: Any, apart: dict[str, Tensor]) -> Any:
 
 def joined(outputs: list[Any], given: Any) -> Any:
     """Outputs of parts as one, in the kind of array that the input was."""
-    if trees.is_frame(given):
-        return feeding.extended(given, "frame", predictions(outputs))
     whole = _whole(outputs)
     kinds = {type(leaf).__module__.partition(".")[0] for leaf in trees.leaves(given)}
     return trees.mapped(_array, whole) if kinds == {"numpy"} else whole

@@ -24,7 +24,7 @@ from grampus._training.saved import Packed, tensors, weights_in
 from grampus.frameworks import _native_data
 from grampus.metrics import directions
 from grampus.nn.graph import MODEL, Described
-from grampus.shards import batches, feeding
+from grampus.shards import batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -375,6 +375,8 @@ def portable(value: Any) -> Any:
 
 
 model = Model
+# Columns of frames that are read where none are named, as by BigDL: of features, and of labels.
+COLUMNS = ("features", "label")
 
 
 def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Network:
@@ -386,9 +388,8 @@ def made(spec: Spec, state: dict[str, Any] | None, seed: int) -> Network:
 
 
 def joined(outputs: list[Any], given: Any) -> Any:
-    """Outputs of parts as one array; a frame gets them as columns."""
-    if trees.is_frame(given):
-        return feeding.extended(given, "frame", predictions(outputs))
+    """Outputs of parts as one array."""
+    del given
     return _whole(outputs)
 
 

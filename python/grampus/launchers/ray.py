@@ -32,6 +32,13 @@ class Ray:
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         return sum(int(node["Resources"].get("CPU", 0)) // self.cores for node in nodes)
 
+    def hosts(self) -> int:
+        """On how many nodes there are CPUs."""
+        import ray
+
+        alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        return len({node["NodeManagerAddress"] for node in alive})
+
     def begin(self, workers: int, within: float) -> None:
         """Reserve the cores of all workers, on as few nodes as can be; nodes may be joining."""
         ray = self._ray

@@ -80,6 +80,27 @@ class Spark:
         parts = self.session.range(1 << 16).select(functions.spark_partition_id().alias("part")).distinct()
         return int(run(self.session, "counts the slots", parts.count, self._within))
 
+    def hosts(self) -> int:
+        """On how many hosts there are executors."""
+        if not self._classic:
+            raise ClusterError(
+                "Spark Connect does not say on which hosts its executors are: pass workers=, and leave "
+                "workers_per_node out"
+            )
+        context = self.session.sparkContext._jsc.sc()
+        known = context.getExecutorMemoryStatus().keys().toSeq()
+        hosts = [known.apply(place).rpartition(":")[0] for place in range(known.size())]
+        driver = self._setting("spark.driver.host", None)
+        # The driver is listed, too; without a cluster it is the only one.
+        if not context.isLocal() and driver in hosts:
+            hosts.remove(driver)
+        if not hosts:
+            raise ClusterError(
+                "Spark has no executors yet, so their hosts cannot be counted: pass workers=, and leave "
+                "workers_per_node out"
+            )
+        return len(set(hosts))
+
     def begin(self, workers: int, within: float) -> None:
         """Wait for executors that are starting."""
         self._failed = False

@@ -9,7 +9,7 @@ from grampus import _joint, _native
 from grampus._traceback import public_methods
 from grampus.cluster import whole
 from grampus.errors import DataError
-from grampus.shards import feeding, folder, groups, keys, rows, sources, steps, tables, tasks
+from grampus.shards import encoding, feeding, folder, groups, keys, rows, sources, steps, tables, tasks
 from grampus.shards.batches import Rows
 from grampus.shards.segments import store, store_at_once
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from grampus.images import ImageStep
     from grampus.shards.batches import Packed
+    from grampus.shards.scalers import StringIndex
     from grampus.shards.segments import Part
 
     Columns = str | Sequence[str]
@@ -113,9 +114,13 @@ class Shards:
         Rows stay there until they are asked for (`collect`, `to_arrow`, …), and have an order only where
         they were sorted last.
         """
+        from grampus.frames import engine_of, frame_of
         from grampus.frames.spark_shards import SparkShards
 
-        return SparkShards(frame)
+        found = frame_of(frame)
+        if engine_of(found) != "spark":
+            raise TypeError(f"from_spark takes a DataFrame of Spark, not a {type(frame).__name__}")
+        return SparkShards(found)
 
     @classmethod
     def from_ray(cls, dataset: Any) -> Shards:
@@ -133,6 +138,13 @@ class Shards:
         return cls(store(held))
 
     @classmethod
+    def _from_files(cls, files: Iterable[Any], read: Callable[..., Any], *args: Any) -> Shards:
+        """Shards that a function reads, one from each file: on workers of this machine, or else here."""
+        named = cls.from_objects(files)
+        step = tasks.Step(read, args, {}, reads_files=True)
+        return cls(None, parent=named, step=step, count=named._count)
+
+    @classmethod
     def _from_table_reader(cls, read: Callable[[], Any], num_shards: int | None = None) -> Shards:
         """Shards of a table that is read, in the driver, when they are asked for."""
 
@@ -143,8 +155,8 @@ class Shards:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], allow_pickle: bool = False) -> Shards:
-        """Read, on the workers, what `save` wrote; pickles, which can run code, only where they may."""
-        return cls.from_objects(folder.entries(path)).transform_shard(folder.load, allow_pickle)
+        """Read what `save` wrote; pickles, which can run code, only where they may."""
+        return cls._from_files(folder.entries(path), folder.load, allow_pickle)
 
     # Batches
 
@@ -442,6 +454,26 @@ class Shards:
     def stack_feature_labels(self) -> Shards:
         """Of pairs of features and labels, or lists of such pairs: `{"x": …, "y": …}`, float32."""
         return self.transform_shard(steps.stacked)
+
+    # What scalers and indexers ask for
+
+    def _moments(self, names: list[str]) -> list[encoding.Moments]:
+        return encoding.moments(self.select(names).to_arrow(), names)
+
+    def _scaled(self, inputs: list[str], outputs: list[str], scales: list[encoding.Scale]) -> Shards:
+        return self.transform_shard(encoding.scaled, inputs, outputs, scales)
+
+    def _text_counts(self, names: list[str], leasts: list[int], sep: str | None) -> list[dict[Any, int]]:
+        table = self.select(names).to_arrow()
+        return [
+            encoding.text_counts(table[name], least, sep) for name, least in zip(names, leasts, strict=True)
+        ]
+
+    def _encoded(
+        self, names: list[str], indices: list[StringIndex], how: encoding.Encoding, share: bool
+    ) -> Shards:
+        held = [index.broadcast() if share else index for index in indices]
+        return self.transform_shard(encoding.encoded, names, held, how)
 
     # All rows of tables at once
 

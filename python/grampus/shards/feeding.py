@@ -6,6 +6,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
+from grampus._figures import count
 from grampus._warning import warn
 from grampus.columns import ColumnStep
 from grampus.errors import DataError
@@ -126,8 +127,45 @@ def left_out(whys: Sequence[str]) -> str:
     return f"{many} left out: {'; '.join(whys[:_SHOWN])}{more}"
 
 
-def with_predictions(shards: Shards, columns: dict[str, Any]) -> Shards:
-    """Shards with what was predicted for their rows."""
+def output_names(output_cols: str | Sequence[str] | None) -> list[str] | None:
+    """The names that outputs of a model are to have, if some were given."""
+    if output_cols is None:
+        return None
+    names = [output_cols] if isinstance(output_cols, str) else list(output_cols)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"output_cols= takes names of columns, not {names!r}")
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise ValueError(f'output_cols= names "{twice[0]}" twice: give each output a name of its own')
+    return names
+
+
+def renamed(columns: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
+    """What was predicted, under these names.
+
+    >>> renamed({"prediction": 1}, ["score", "label"])
+    Traceback (most recent call last):
+    grampus.errors.DataError: output_cols= names 2 columns, and the model has 1 output (prediction): name each
+    """
+    if names is None:
+        return columns
+    if len(names) != len(columns):
+        raise DataError(
+            f"output_cols= names {count(len(names), 'column')}, and the model has "
+            f"{count(len(columns), 'output')} ({', '.join(columns)}): name each"
+        )
+    return dict(zip(names, columns.values(), strict=True))
+
+
+def with_predictions(data: Any, shards: Shards | None, columns: dict[str, Any]) -> Any:
+    """Data with what was predicted for its rows: a frame or shards; what else has shards becomes a table."""
+    if shards is None:
+        return extended(data, "frame", columns)
+    found = _extended_shards(shards, columns)
+    return found if shards is data else found.to_arrow()
+
+
+def _extended_shards(shards: Shards, columns: dict[str, Any]) -> Shards:
     from grampus.shards.collection import Shards
     from grampus.shards.segments import store
 
@@ -147,10 +185,8 @@ def extended(value: Any, kind: str, columns: dict[str, Any]) -> Any:
     if kind == "frame":
         return value.assign(**{name: one if one.ndim == 1 else list(one) for name, one in columns.items()})
     if kind in rows.ARROW:
-        import pyarrow
-
         table = rows.as_arrow(value)
         for name, one in columns.items():
-            table = rows.with_column(table, name, pyarrow.array(one if one.ndim == 1 else list(one)))
+            table = rows.with_column(table, name, rows.nested(one))
         return rows.from_arrow(table, kind)
     return {**value, **columns} if isinstance(value, dict) else (value, *columns.values())

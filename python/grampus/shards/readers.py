@@ -211,4 +211,4 @@ def read_npz(path: Paths) -> Shards:
         path: a file, a folder, a pattern such as `data/*.npz`, or a list of these.
     """
     found = _native.find_files(_paths(path), ["npz"])
-    return Shards.from_objects(found).transform_shard(sources.npz)
+    return Shards._from_files(found, sources.npz)

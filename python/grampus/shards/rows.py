@@ -146,6 +146,24 @@ def with_column(table: Any, name: str, column: Any) -> Any:
     return table.append_column(name, column)
 
 
+def nested(array: Any) -> Any:
+    """An array as an Arrow column: where it has several axes, lists within lists.
+
+    >>> import numpy as np
+    >>> nested(np.eye(2)).to_pylist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    import numpy
+    import pyarrow
+
+    values = pyarrow.array(array.reshape(-1))
+    for axis in range(array.ndim - 1, 0, -1):
+        lists = int(numpy.prod(array.shape[:axis]))
+        offsets = numpy.arange(lists + 1, dtype=numpy.int32) * numpy.int32(array.shape[axis])
+        values = pyarrow.ListArray.from_arrays(pyarrow.array(offsets), values)
+    return values
+
+
 def text_suffix(path: str) -> str:
     """The end of the name of a file that says what it holds, not how that is compressed.
 

@@ -1,40 +1,34 @@
 """Columns of numbers scaled, and columns of texts turned into numbers.
 
-What is learnt is learnt from all rows at once; it is applied on the workers.
+What is learnt is learnt from all rows at once; it is applied on the workers. On Spark both are plans.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from grampus._traceback import public_methods
 from grampus.errors import DataError
-from grampus.shards import keys, rows
+from grampus.shards import keys
+from grampus.shards.encoding import Encoding, Moments, Scale
 from grampus.shards.shared_value import SharedValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from grampus.shards.collection import Shards
 
     Columns = str | Sequence[str]
 
 
-class _Figures(NamedTuple):
-    start: float = 0.0
-    span: float = 1.0
-    size: float = 1.0
-    base: float = 0.0
-
-
 @public_methods
 class _Scaler:
-    """Scales columns: `(value - start) / span * size + base`, four figures that are learnt for each."""
+    """Scales columns by what is learnt of each."""
 
     def __init__(self, input_col: Columns | None, output_col: Columns | None) -> None:
         self._inputs: list[str] = []
         self._outputs: list[str] = []
-        self._figures: list[_Figures] | None = None
+        self._scales: list[Scale] | None = None
         self._name(input_col, output_col)
 
     def _name(self, input_col: Columns | None, output_col: Columns | None) -> None:
@@ -47,29 +41,28 @@ class _Scaler:
     def setInputOutputCol(self, inputCol: Columns, outputCol: Columns | None = None) -> Any:  # noqa: N802, N803
         """Choose the columns to scale and those to write, by default the same; return the scaler."""
         self._name(inputCol, outputCol)
-        self._figures = None
+        self._scales = None
         return self
 
     def fit(self, shards: Shards) -> Any:
         """Learn from all rows; return the scaler."""
         if not self._inputs:
             raise DataError(f"{type(self).__name__} has no columns: give inputCol")
-        table = shards.select(self._inputs).to_arrow()
-        self._figures = [self._learnt(_numbers(table[name], name)) for name in self._inputs]
+        self._scales = [self._learnt(found) for found in shards._moments(self._inputs)]
         return self
 
     def transform(self, shards: Shards) -> Shards:
         """Scale with what was learnt."""
-        if self._figures is None:
+        if self._scales is None:
             raise DataError(f"{type(self).__name__} has learnt nothing yet: call fit or fit_transform first")
-        return shards.transform_shard(_scaled, self._inputs, self._outputs, self._figures)
+        return shards._scaled(self._inputs, self._outputs, self._scales)
 
     def fit_transform(self, shards: Shards) -> Shards:
         """Learn from all rows, and scale them."""
         made: Shards = self.fit(shards).transform(shards)
         return made
 
-    def _learnt(self, column: Any) -> _Figures:
+    def _learnt(self, found: Moments) -> Scale:
         raise NotImplementedError
 
 
@@ -91,14 +84,11 @@ class MinMaxScaler(_Scaler):
         super().__init__(inputCol, outputCol)
         self._range = (float(min), float(max))
 
-    def _learnt(self, column: Any) -> _Figures:
-        import pyarrow.compute
-
-        found = pyarrow.compute.min_max(column).as_py()
+    def _learnt(self, found: Moments) -> Scale:
         low, high = self._range
-        if found["min"] is None or found["min"] == found["max"]:
-            return _Figures(size=0.0, base=(low + high) / 2)
-        return _Figures(found["min"], found["max"] - found["min"], high - low, low)
+        if found.smallest is None or found.largest is None or found.smallest == found.largest:
+            return Scale(size=0.0, base=(low + high) / 2)
+        return Scale(found.smallest, found.largest - found.smallest, high - low, low)
 
 
 class StandardScaler(_Scaler):
@@ -117,57 +107,10 @@ class StandardScaler(_Scaler):
         super().__init__(inputCol, outputCol)
         self._mean, self._deviation = withMean, withStd
 
-    def _learnt(self, column: Any) -> _Figures:
-        import pyarrow.compute
-
-        mean = pyarrow.compute.mean(column).as_py() if self._mean else 0.0
-        deviation = pyarrow.compute.stddev(column, ddof=1).as_py() if self._deviation else 1.0
-        return _Figures(mean or 0.0, deviation or 1.0, 1.0 if deviation else 0.0)
-
-
-def _numbers(column: Any, name: str) -> Any:
-    import pyarrow
-
-    if not (pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)):
-        raise DataError(f'column "{name}" holds {column.type}: only numbers can be scaled')
-    return column.cast(pyarrow.float64(), safe=False)
-
-
-def _scaled(value: Any, inputs: list[str], outputs: list[str], figures: list[_Figures]) -> Any:
-    import pyarrow.compute as kernels
-
-    found = [_numbers(_column(value, name), name) for name in inputs]
-    for column, output, (start, span, size, base) in zip(found, outputs, figures, strict=True):
-        scaled = kernels.divide(kernels.subtract(column, start), span)
-        scaled = kernels.add(kernels.multiply(scaled, size), base)
-        value = _with_column(value, output, scaled)
-    return value
-
-
-def _column(value: Any, name: str) -> Any:
-    """One column of a shard as Arrow's."""
-    import pyarrow
-
-    kind = rows.one_kind([value], "a scaler or indexer", rows.TABULAR)
-    keys.check([name], list(value.column_names if kind == "table" else value.columns))
-    if kind == "frame":
-        return pyarrow.chunked_array([pyarrow.Array.from_pandas(value[name])])
-    return rows.as_arrow(value.select([name]))[name]
-
-
-def _with_column(value: Any, name: str, column: Any) -> Any:
-    """A shard with a column replaced, or added at the end."""
-    kind = rows.kind_of(value)
-    if kind == "frame":
-        series = column.to_pandas()
-        series.index = value.index
-        return value.assign(**{name: series})
-    if kind == "polars":
-        import polars
-
-        return value.with_columns(polars.Series(name, column))
-    place = value.schema.get_field_index(name)
-    return value.append_column(name, column) if place < 0 else value.set_column(place, name, column)
+    def _learnt(self, found: Moments) -> Scale:
+        mean = found.mean if self._mean else 0.0
+        deviation = found.deviation if self._deviation else 1.0
+        return Scale(mean or 0.0, deviation or 1.0, 1.0 if deviation else 0.0)
 
 
 @public_methods
@@ -202,7 +145,8 @@ class StringIndex:
 class StringIndexer:
     """Turns texts into whole numbers: the most frequent becomes 1.
 
-    Equally frequent ones go by first appearance. A text that was not learnt, and null, become 0.
+    Equally frequent ones go by first appearance, on Spark by the text. A text that was not learnt, and null,
+    become 0.
     """
 
     def __init__(self, inputCol: str | None = None) -> None:  # noqa: N803
@@ -242,19 +186,21 @@ class StringIndexer:
     ) -> list[StringIndex]:
         """Number the texts of columns, by first appearance, or with `order_by_freq` by frequency first.
 
+        Rows of Spark have no order, and so no first appearance: there the texts are sorted instead.
+
         Texts that occur less than `freq_limit` times get no number. With `do_split` a value is several
         texts, separated by `sep`.
         """
         names = keys.listed(columns)
-        table = shards.select(names).to_arrow()
+        leasts = [
+            freq_limit.get(name, 0) if isinstance(freq_limit, dict) else freq_limit or 0 for name in names
+        ]
         made = []
-        for name in names:
-            counts = _counted(table[name], sep if do_split else None)
-            least = freq_limit.get(name, 0) if isinstance(freq_limit, dict) else freq_limit or 0
-            kept = [text for text, count in counts.items() if count >= least]
-            if order_by_freq:
-                kept.sort(key=lambda text: -counts[text])
-            made.append(StringIndex({text: number for number, text in enumerate(kept, 1)}, name))
+        for name, counts in zip(
+            names, shards._text_counts(names, leasts, sep if do_split else None), strict=True
+        ):
+            texts = sorted(counts, key=lambda text: -counts[text]) if order_by_freq else counts
+            made.append(StringIndex({text: number for number, text in enumerate(texts, 1)}, name))
         return made
 
     @staticmethod
@@ -277,10 +223,8 @@ class StringIndexer:
         names = keys.listed(columns)
         if len(names) != len(held):
             raise ValueError(f"{len(names)} columns need as many indices, not {len(held)}")
-        if broadcast:
-            held = [index.broadcast() for index in held]
-        encode = _Encoding(sep if do_split else None, sort_for_array, keep_most_frequent)
-        return shards.transform_shard(encode, names, held)
+        encoding = Encoding(sep if do_split else None, sort_for_array, keep_most_frequent)
+        return shards._encoded(names, held, encoding, broadcast)
 
     @classmethod
     def category_encode(
@@ -301,54 +245,3 @@ class StringIndexer:
             shards, columns, found, broadcast, do_split, sep, sort_for_array, keep_most_frequent
         )
         return made, found
-
-
-def _counted(column: Any, sep: str | None) -> dict[Any, int]:
-    """How often each text occurs, in order of first appearance."""
-    if len(column) == 0:
-        return {}
-    found = keys.values_of(column).value_counts().to_pylist()
-    counts: dict[Any, int] = {}
-    for each in found:
-        if each["values"] is not None:
-            for text in _texts(each["values"], sep):
-                counts[text] = counts.get(text, 0) + each["counts"]
-    return counts
-
-
-def _texts(value: Any, sep: str | None) -> list[Any]:
-    if sep is None:
-        return [value]
-    if not isinstance(value, str):
-        raise DataError(f"do_split needs texts, a value is {value!r}: leave do_split out")
-    return value.split(sep)
-
-
-class _Encoding:
-    """Replaces texts in a shard; each different text is looked up once."""
-
-    def __init__(self, sep: str | None, sort: bool, most_frequent: bool) -> None:
-        self._sep, self._sort, self._most_frequent = sep, sort, most_frequent
-
-    def __call__(self, value: Any, names: list[str], indices: list[StringIndex]) -> Any:
-        import pyarrow
-
-        for name, index in zip(names, indices, strict=True):
-            numbers = index.to_dict()
-            column = keys.values_of(_column(value, name))
-            known: dict[Any, Any] = {}
-            for text in column.unique().to_pylist():
-                known[text] = self._number(text, numbers.get)
-            several = self._sep is not None and not self._most_frequent
-            kind = pyarrow.list_(pyarrow.int64()) if several else pyarrow.int64()
-            encoded = pyarrow.array([known[text] for text in column.to_pylist()], kind)
-            value = _with_column(value, name, pyarrow.chunked_array([encoded]))
-        return value
-
-    def _number(self, text: Any, find: Callable[[Any, int], int]) -> Any:
-        if self._sep is None:
-            return find(text, 0)
-        found = [] if text is None else [find(part, 0) for part in _texts(text, self._sep)]
-        if self._most_frequent:
-            return min((number for number in found if number), default=0)
-        return sorted(found) if self._sort else found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from grampus import _exception, _joint, collective, context, session
 from grampus.errors import GrampusError, NotPicklable
 from grampus.shards import delivery
-from grampus.shards.segments import Room, adopt
+from grampus.shards.segments import Room, adopt, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,8 @@ class Step(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    # Whether it reads files of the driver, which other hosts need not have.
+    reads_files: bool = False
 
 
 def run(parts: list[Part], steps: list[Step]) -> list[Part]:
@@ -34,6 +36,11 @@ def run(parts: list[Part], steps: list[Step]) -> list[Part]:
         room = Room()
         return room.parts(_work(parts, steps, [room], 0))
     cluster = session.running()
+    if steps and steps[0].reads_files and not cluster.shares_memory:
+        read, *steps = steps
+        parts = store(_passed(part.load(), [read], number, len(parts)) for number, part in enumerate(parts))
+        if not steps:
+            return parts
     workers = min(cluster.workers, len(parts))
     try:
         written = (_beside if cluster.shares_memory else _away)(cluster, parts, steps, workers)
