@@ -12,10 +12,12 @@ from grampus._figures import count
 from grampus._warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # Seconds after which a user wonders what the program does.
 _MOMENT = 0.5
+# Seconds after which it matters what a program waits for.
+_PATIENCE = 3.0
 # Workers that wait for files or networks may well be more than the cores; not so many more.
 _PER_CORE = 8
 # Private memory of a forked worker with numpy that has done nothing yet, as measured.
@@ -25,8 +27,21 @@ _WORKER_BYTES = 6 * 2**20
 @contextlib.contextmanager
 def starting(workers: int) -> Iterator[None]:
     """Say that workers start, once that takes longer than a moment."""
-    line = _StartLine(f"starting {count(workers, 'worker')} …")
-    timer = threading.Timer(_MOMENT, line.show)
+    with _said_after(_MOMENT, lambda: f"starting {count(workers, 'worker')} …"):
+        yield
+
+
+@contextlib.contextmanager
+def waiting(describe: Callable[[], str]) -> Iterator[None]:
+    """Say what is waited for, as it is then, once that takes seconds; it stays, being long."""
+    with _said_after(_PATIENCE, describe, stays=True):
+        yield
+
+
+@contextlib.contextmanager
+def _said_after(seconds: float, describe: Callable[[], str], *, stays: bool = False) -> Iterator[None]:
+    line = _StartLine(describe, stays)
+    timer = threading.Timer(seconds, line.show)
     timer.daemon = True
     timer.start()
     try:
@@ -40,16 +55,21 @@ def starting(workers: int) -> Iterator[None]:
 class _StartLine:
     """A line that a terminal forgets when the workers are there, and that stays in files and notebooks."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, describe: Callable[[], str], stays: bool) -> None:
+        self._describe = describe
+        self._text = ""
         self._stream = sys.stderr
         # A line that is drawn already stays the last one.
         self._vanishes = (
-            _console.is_terminal(self._stream) and not _console.is_dumb() and not _console.has_live()
+            not stays
+            and _console.is_terminal(self._stream)
+            and not _console.is_dumb()
+            and not _console.has_live()
         )
         self._shown = False
 
     def show(self) -> None:
+        self._text = self._describe()
         self._shown = True
         if self._vanishes:
             _console.set_live(self)

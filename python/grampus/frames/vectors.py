@@ -196,9 +196,9 @@ def column(array: Any) -> Any:
 
     if array.ndim > 1 and array.size > _MOST_VALUES:
         raise DataError(
-            f"{len(array)} rows of {array.size // len(array)} numbers each were answered at once, and a column "
-            f"of lists holds {_MOST_VALUES} numbers: answer fewer numbers for a row, or pass fewer rows at once "
-            "(on Spark spark.sql.execution.arrow.maxRecordsPerBatch)"
+            f"{len(array)} rows of {array.size // len(array)} numbers each were answered at once, and a "
+            f"column of lists holds {_MOST_VALUES} numbers: answer fewer numbers for a row, or pass fewer "
+            "rows at once (on Spark spark.sql.execution.arrow.maxRecordsPerBatch)"
         )
     # Engines know neither half floats nor numbers without sign.
     if array.dtype == numpy.float16:

@@ -7,6 +7,7 @@ dynamic allocation. Here a lost task is one lost worker: Spark runs it again by 
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 import socket
@@ -17,9 +18,12 @@ from urllib.parse import urlsplit
 
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
+from grampus.launchers.gpus import on_whole_gpus, per_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from grampus.engine import Asked
 
 
 class Spark:
@@ -27,16 +31,16 @@ class Spark:
 
     name = "spark"
 
-    def __init__(self, session: Any, cores: int | None, address: str | None, port: int) -> None:
-        """`cores` of each worker; by default those of a task."""
+    def __init__(self, session: Any, asked: Asked) -> None:
+        """Each worker has the cores of a task unless others are asked for."""
         self.session = session
         self._classic = type(session).__module__.startswith("pyspark.sql.session")
-        task_cores = int(self._setting("spark.task.cpus", "1"))
-        self.cores = task_cores if cores is None else cores
-        self._profile = None if self.cores == task_cores else _profile(self.cores)
-        self.bind = None if address else self._setting("spark.driver.bindAddress", None)
-        self.address = address or self._setting("spark.driver.host", None) or self._towards_server()
-        self.port = port
+        self._of_task = int(self._setting("spark.task.cpus", "1")), self._gpu_setting("task") or None
+        self.cores = asked.cores or self._of_task[0]
+        self.gpus = self._of_task[1] if asked.gpus is None else asked.gpus
+        self.bind = None if asked.address else self._setting("spark.driver.bindAddress", None)
+        self.address = asked.address or self._setting("spark.driver.host", None) or self._towards_server()
+        self.port = asked.port
         self.reuses = self._setting("spark.python.worker.reuse", "true") == "true"
         self._tag = f"grampus-{secrets.token_hex(4)}"
         self._lock = threading.Lock()
@@ -44,6 +48,9 @@ class Spark:
     def _setting(self, name: str, default: Any) -> Any:
         conf = self.session.sparkContext.getConf() if self._classic else self.session.conf
         return conf.get(name, default)
+
+    def _gpu_setting(self, of: str) -> float:
+        return float(self._setting(f"spark.{of}.resource.gpu.amount", "0"))
 
     def _towards_server(self) -> str:
         """The address of this machine on its way to the server of a Connect session."""
@@ -53,13 +60,22 @@ class Spark:
             probe.connect((where.hostname or "localhost", where.port or 15002))
             return str(probe.getsockname()[0])
 
+    def available_gpus(self) -> float:
+        """Executors that have GPUs are taken to have enough: how many there will be is not known."""
+        return math.inf if self._gpu_setting("executor") else 0.0
+
     def slots(self) -> int:
         """How many workers can run at once."""
         if self._classic:
             context = self.session.sparkContext._jsc.sc()
             manager = context.resourceProfileManager()
-            cores = int(self._setting("spark.task.cpus", "1"))
-            return int(context.maxNumConcurrentTasks(manager.defaultResourceProfile())) * cores // self.cores
+            tasks = int(context.maxNumConcurrentTasks(manager.defaultResourceProfile()))
+            found = tasks * self._of_task[0] // self.cores
+            if not self.gpus:
+                return found
+            # The driver is among them.
+            executors = int(context.getExecutorMemoryStatus().size()) - 1
+            return min(found, executors * on_whole_gpus(self._gpu_setting("executor"), self.gpus))
         # What a Connect session tells: into how many parts it cuts a range by itself.
         from pyspark.sql import functions
 
@@ -86,7 +102,7 @@ class Spark:
         return bool(self.session.is_stopped)
 
     def _too_few(self, workers: int, slots: int) -> str:
-        each = f" of {self.cores} cores" if self.cores > 1 else ""
+        each = f" of {per_worker(self.cores, self.gpus)}" if self.cores > 1 or self.gpus else ""
         master = self._setting("spark.master", "")
         found = re.fullmatch(r"local(?:\[(?:\d+|\*)\])?", master)
         if found:
@@ -96,6 +112,8 @@ class Spark:
                 f"raise spark.cores.max (now {self._setting('spark.cores.max', 'not set')}), "
                 f"spark.executor.instances or spark.executor.cores, or add machines"
             )
+            if self.gpus:
+                how += ", or compute on CPUs with gpus_per_worker=0"
         return (
             f"{workers} workers{each} were asked for, and this Spark has {slots} slots for them: {how}; "
             f"or ask for workers={max(slots, 1)}"
@@ -106,7 +124,9 @@ class Spark:
         session = self.session
         session.addTag(self._tag)
         try:
-            frame = session.range(0, 1, 1, 1).mapInArrow(_Task(ticket), "why string", profile=self._profile)
+            frame = session.range(0, 1, 1, 1).mapInArrow(
+                _Task(ticket, self.gpus == 0), "why string", profile=self._profile()
+            )
             why = frame.collect()[0][0]
         except Exception as error:
             return self._explained(error)
@@ -116,6 +136,17 @@ class Spark:
                 "or set spark.driver.host; with a firewall, open grampus.init(port=…)"
             )
         return None if why is None else str(why)
+
+    def _profile(self) -> Any:
+        """What a task asks for, where that is not what tasks of this session get anyway."""
+        from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+
+        if (self.cores, self.gpus or None) == self._of_task:
+            return None
+        requests = TaskResourceRequests().cpus(self.cores)
+        if self.gpus:
+            requests = requests.resource("gpu", self.gpus)
+        return ResourceProfileBuilder().require(requests).build
 
     def _explained(self, error: Exception) -> str:
         text = str(error)
@@ -149,8 +180,9 @@ class Spark:
 class _Task:
     """What runs on an executor."""
 
-    def __init__(self, ticket: Ticket) -> None:
+    def __init__(self, ticket: Ticket, hides_gpus: bool) -> None:
         self._ticket = ticket
+        self._hides_gpus = hides_gpus
 
     def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
@@ -158,13 +190,18 @@ class _Task:
         # Spark ends Python workers that leave rows unread, and with them the supervisor that rests in one.
         for _ in rows:
             pass
-        yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([serve(self._ticket)], pyarrow.string())})
+        why = serve(self._ticket, self._gpus())
+        yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([why], pyarrow.string())})
 
+    def _gpus(self) -> list[str] | None:
+        """Those that Spark has given to this task, by which nothing else in its executor is bound."""
+        from pyspark import TaskContext
 
-def _profile(cores: int) -> Any:
-    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
-
-    return ResourceProfileBuilder().require(TaskResourceRequests().cpus(cores)).build
+        if self._hides_gpus:
+            return []
+        context = TaskContext.get()
+        given = None if context is None else context.resources().get("gpu")
+        return None if given is None else list(given.addresses)
 
 
 def session_for(session: Any, master: str | None, memory: str | None, conf: dict[str, str] | None) -> Any:
