@@ -19,9 +19,12 @@ from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
 from grampus.errors import ClusterError, GrampusError
 from grampus.frames.supply import Site
 from grampus.launchers.gpus import share
+from grampus.launchers.reach import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from grampus.launchers.reach import Knock
 
 # Room for the ports of data above it.
 _LAST_PORT = 65_000
@@ -62,6 +65,11 @@ class Asked(NamedTuple):
         if given.advice is not None:
             warn(given.advice)
         launcher.gpus = given.gpus
+        bind = launcher.bind or bind_for(launcher.address)
+        if launcher.is_client:
+            why = refusal(launcher.address, bind, launcher.port, launcher.ask)
+            if why is not None:
+                raise ClusterError(why)
         return EngineCluster(launcher, launcher.slots() if self.workers is None else self.workers, settings)
 
 
@@ -88,6 +96,8 @@ class Launcher(Protocol):
     gpus: float | None
     # With which data is read, if the engine has such a thing.
     session: Any
+    # Whether this process is connected to a server of the engine alone, which tasks need not reach.
+    is_client: bool
     # Tasks come one after the other into the same process.
     reuses: bool
 
@@ -105,6 +115,10 @@ class Launcher(Protocol):
 
     def run(self, ticket: Ticket) -> str | None:
         """Have a task call `_tunnel.serve`; return what it returns, or why there is none, in words."""
+        ...
+
+    def ask(self, knock: Knock, within: float) -> str | None:
+        """Have a small task knock; return what it returns and what to do; nothing where it did not begin."""
         ...
 
     def scarce(self) -> str:

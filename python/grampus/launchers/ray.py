@@ -13,6 +13,7 @@ from grampus.launchers.gpus import counted, per_worker, room
 
 if TYPE_CHECKING:
     from grampus.engine import Asked
+    from grampus.launchers.reach import Knock
 
 # Other programs of which a message says that they may hold CPUs.
 _NAMED = 3
@@ -29,6 +30,7 @@ class Ray:
     def __init__(self, master: str | None, asked: Asked) -> None:
         """Each worker has one core unless others are asked for."""
         self._ray = _connected(master)
+        self.is_client = bool(self._ray.util.client.ray.is_connected())
         self.cores = asked.cores or 1
         self.gpus = asked.gpus
         self.address = asked.address or str(self._ray.util.get_node_ip_address())
@@ -94,9 +96,19 @@ class Ray:
             why = ray.get(seat.remote().serve.remote(ticket, self.gpus == 0))
         except Exception as error:
             return _explained(error)
-        if why is not None and "cannot reach the driver" in why:
-            return f"{why}: name an address of this machine that the nodes reach, grampus.init(address=…)"
-        return None if why is None else str(why)
+        return _advised(why)
+
+    def ask(self, knock: Knock, within: float) -> str | None:
+        """Run a task that takes no CPU."""
+        ray = self._ray
+        asked = ray.remote(_knocked).options(num_cpus=0, max_retries=0).remote(knock)
+        try:
+            return _advised(ray.get(asked, timeout=within))
+        except ray.exceptions.GetTimeoutError:
+            ray.cancel(asked)
+            return None
+        except Exception as error:
+            return _explained(error)
 
     def scarce(self) -> str:
         """What actors that do not begin wait for."""
@@ -115,6 +127,19 @@ class _Seat:
     def serve(self, ticket: Ticket, hides_gpus: bool) -> str | None:
         # Otherwise Ray has said which GPUs are those of this actor.
         return serve(ticket, gpus=[] if hides_gpus else None)
+
+
+def _knocked(knock: Knock) -> str | None:
+    return knock()
+
+
+def _advised(why: str | None) -> str | None:
+    if why is not None and "cannot reach the driver" in why:
+        return (
+            f"{why}: name an address of this machine that the nodes reach, grampus.init(address=…), or run "
+            "the program on a node (`ray job submit -- python …`)"
+        )
+    return why
 
 
 def scarcity(ray: Any) -> str:
@@ -137,7 +162,9 @@ def _resources(ray: Any) -> str:
 
 def _others(ray: Any) -> list[str]:
     """Programs that are connected to the cluster besides this one."""
-    found = []
+    found: list[str] = []
+    if ray.util.client.ray.is_connected():
+        return found
     # No public function tells without a dashboard.
     with contextlib.suppress(AttributeError, KeyError):
         own = ray.get_runtime_context().get_job_id()

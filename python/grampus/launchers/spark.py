@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grampus.engine import Asked
+    from grampus.launchers.reach import Knock
 
 
 class Spark:
@@ -35,6 +36,7 @@ class Spark:
         """Each worker has the cores of a task unless others are asked for."""
         self.session = session
         self._classic = type(session).__module__.startswith("pyspark.sql.session")
+        self.is_client = not self._classic
         self._of_task = int(self._setting("spark.task.cpus", "1")), self._gpu_setting("task") or None
         self.cores = asked.cores or self._of_task[0]
         self.gpus = self._of_task[1] if asked.gpus is None else asked.gpus
@@ -130,12 +132,27 @@ class Spark:
             why = frame.collect()[0][0]
         except Exception as error:
             return self._explained(error)
-        if why is not None and "cannot reach the driver" in why:
-            return (
-                f"{why}: name an address of this machine that the executors reach, grampus.init(address=…), "
-                "or set spark.driver.host; with a firewall, open grampus.init(port=…)"
-            )
-        return None if why is None else str(why)
+        return _advised(why)
+
+    def ask(self, knock: Knock, within: float) -> str | None:
+        """Run a job of one task, unless it finds no slot for too long."""
+        tag, answers = f"{self._tag}-knock", []
+
+        def run() -> None:
+            self.session.addTag(tag)
+            try:
+                frame = self.session.range(0, 1, 1, 1).mapInArrow(_Knocking(knock), "why string")
+                answers.append(_advised(frame.collect()[0][0]))
+            except Exception as error:
+                answers.append(self._explained(error))
+
+        thread = threading.Thread(target=run, name="grampus-knock", daemon=True)
+        thread.start()
+        thread.join(within)
+        if thread.is_alive():
+            self.session.interruptTag(tag)
+            return None
+        return answers[0]
 
     def _profile(self) -> Any:
         """What a task asks for, where that is not what tasks of this session get anyway."""
@@ -202,6 +219,29 @@ class _Task:
         context = TaskContext.get()
         given = None if context is None else context.resources().get("gpu")
         return None if given is None else list(given.addresses)
+
+
+class _Knocking:
+    """What runs on an executor to find out whether it reaches the driver."""
+
+    def __init__(self, knock: Knock) -> None:
+        self._knock = knock
+
+    def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        for _ in rows:
+            pass
+        yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([self._knock()], pyarrow.string())})
+
+
+def _advised(why: str | None) -> str | None:
+    if why is not None and "cannot reach the driver" in why:
+        return (
+            f"{why}: name an address of this machine that the executors reach, grampus.init(address=…), "
+            "or set spark.driver.host; with a firewall, open grampus.init(port=…)"
+        )
+    return why
 
 
 def session_for(session: Any, master: str | None, memory: str | None, conf: dict[str, str] | None) -> Any:
