@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # Seconds after which a user wonders what the program does.
 _MOMENT = 0.5
-# Seconds after which it matters what a program waits for.
-_PATIENCE = 3.0
+# Seconds after which a wait needs a reason.
+_EXPLAINED_AFTER = 2.0
 # Workers that wait for files or networks may well be more than the cores; not so many more.
 _PER_CORE = 8
 # Private memory of a forked worker with numpy that has done nothing yet, as measured.
@@ -27,21 +27,8 @@ _WORKER_BYTES = 6 * 2**20
 @contextlib.contextmanager
 def starting(workers: int) -> Iterator[None]:
     """Say that workers start, once that takes longer than a moment."""
-    with _said_after(_MOMENT, lambda: f"starting {count(workers, 'worker')} …"):
-        yield
-
-
-@contextlib.contextmanager
-def waiting(describe: Callable[[], str]) -> Iterator[None]:
-    """Say what is waited for, as it is then, once that takes seconds; it stays, being long."""
-    with _said_after(_PATIENCE, describe, stays=True):
-        yield
-
-
-@contextlib.contextmanager
-def _said_after(seconds: float, describe: Callable[[], str], *, stays: bool = False) -> Iterator[None]:
-    line = _StartLine(describe, stays)
-    timer = threading.Timer(seconds, line.show)
+    line = _StartLine(f"starting {count(workers, 'worker')} …")
+    timer = threading.Timer(_MOMENT, line.show)
     timer.daemon = True
     timer.start()
     try:
@@ -52,24 +39,41 @@ def _said_after(seconds: float, describe: Callable[[], str], *, stays: bool = Fa
         line.close()
 
 
+@contextlib.contextmanager
+def explaining(why: Callable[[], str | None]) -> Iterator[None]:
+    """Say once what a wait is for, where it takes longer than some seconds and `why` knows."""
+    over = threading.Event()
+
+    def say() -> None:
+        pause = _EXPLAINED_AFTER
+        while not over.wait(pause):
+            text, pause = why(), 1.0
+            if text is not None and not over.is_set():
+                with _console.above():
+                    _console.write(sys.stderr, f"[grampus] {text}")
+                return
+
+    # Not waited for: an engine may take its time to answer.
+    threading.Thread(target=say, name="grampus-explains", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
 class _StartLine:
     """A line that a terminal forgets when the workers are there, and that stays in files and notebooks."""
 
-    def __init__(self, describe: Callable[[], str], stays: bool) -> None:
-        self._describe = describe
-        self._text = ""
+    def __init__(self, text: str) -> None:
+        self._text = text
         self._stream = sys.stderr
         # A line that is drawn already stays the last one.
         self._vanishes = (
-            not stays
-            and _console.is_terminal(self._stream)
-            and not _console.is_dumb()
-            and not _console.has_live()
+            _console.is_terminal(self._stream) and not _console.is_dumb() and not _console.has_live()
         )
         self._shown = False
 
     def show(self) -> None:
-        self._text = self._describe()
         self._shown = True
         if self._vanishes:
             _console.set_live(self)

@@ -168,7 +168,15 @@ class EngineCluster(Cluster):
         # What is started in advance sees all GPUs, which workers that ask for some do not.
         prepares = launcher.reuses and launcher.gpus is None
         ahead = Ahead(own_folders(), settings.preload) if prepares else None
-        self.site: Site = Site(launcher.name, launcher.session, launcher.address, bind, launcher.port, ahead)
+        self.site: Site = Site(
+            launcher.name,
+            launcher.session,
+            launcher.address,
+            bind,
+            launcher.port,
+            ahead,
+            settings.start_timeout,
+        )
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

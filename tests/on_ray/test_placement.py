@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from frame_models import price_learner, prices
 from processes import wait_until
 
 import grampus as gp
@@ -43,23 +44,41 @@ def test_a_start_waits_for_nodes_and_says_so(ray, nodes, capsys):
     assert wait_until(lambda: ray.cluster_resources()["CPU"] == 4, 30)
 
 
-def test_programs_that_hold_cpus_are_named(ray, nodes, tmp_path):
+@pytest.fixture
+def data(ray):
+    """Made while there are CPUs, of which Ray takes one for it."""
+    return ray.data.from_arrow(prices())
+
+
+@pytest.fixture
+def holder(ray, nodes, tmp_path, data):
+    """Another program, which holds all CPUs; as a message names it."""
     program = tmp_path / "holder.py"
     program.write_text(HOLDER)
-    holder = subprocess.Popen(
-        [sys.executable, program, nodes.address, HEAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, program, nodes.address, HEAD], **pipes)
     try:
-        assert holder.stdout.readline() == b"held\n"
-        gp.init(2, "ray", start_timeout=1)
-        with pytest.raises(ClusterError) as caught:
-            gp.run(lambda: 1)
+        assert process.stdout.readline() == b"held\n"
+        yield f"holder.py {nodes.address} {HEAD}' (pid {process.pid} on {HEAD})"
     finally:
-        holder.communicate(b"", timeout=30)
-    assert "within 1 s there was no room" in str(caught.value)
-    assert "4 CPUs, of which 0 are free" in str(caught.value)
-    assert f"holder.py {nodes.address} {HEAD}' (pid {holder.pid} on {HEAD})" in str(caught.value)
+        process.communicate(b"", timeout=30)
     assert wait_until(lambda: ray.available_resources().get("CPU", 0) == 4, 30)
+
+
+def test_programs_that_hold_cpus_are_named(holder, data):
+    gp.init(2, "ray", start_timeout=1)
+    for call, words in [
+        (
+            lambda: gp.run(lambda: 1),
+            "2 workers of 1 CPU each were asked for, and within 1 s there was no room",
+        ),
+        (lambda: price_learner(data), "there was not a CPU for the tasks that read the rows within 1 s"),
+    ]:
+        with pytest.raises(ClusterError) as caught:
+            call()
+        assert words in str(caught.value)
+        assert "4 CPUs, of which 0 are free" in str(caught.value)
+        assert holder in str(caught.value)
 
 
 def test_a_cluster_without_room_for_any_worker(ray):

@@ -93,7 +93,8 @@ class Order:
     # disk, in `folder` or one of the engine's.
     memory: int | None
     folder: str | None
-    # Seconds for which one waits for another, and after which silence is taken for an end.
+    # Seconds for which one waits for another, and for a first task; those after which silence is taken for
+    # an end.
     wait: float
     silent: float
     # What a supervisor is to import meanwhile, where the next task may start workers.

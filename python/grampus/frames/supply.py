@@ -34,6 +34,8 @@ class Site(NamedTuple):
     port: int = 0
     # What supervisors are to import while tasks read rows.
     ahead: Ahead | None = None
+    # Seconds within which tasks must have begun.
+    within: float = 60.0
 
 
 # Calls a function on all workers, and returns what it returned on each.
@@ -67,6 +69,7 @@ class Supply:
             bind=site.bind,
             port=site.port,
             memory=memory,
+            wait=site.within,
             ahead=site.ahead,
         )
         try:

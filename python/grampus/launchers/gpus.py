@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from grampus._figures import count
+
 
 class Share(NamedTuple):
     """GPUs of each worker: 0 hides them, none leaves the engine's own choice. And what to tell the user."""
@@ -81,13 +83,4 @@ def per_worker(cores: int, gpus: float | None) -> str:
     >>> per_worker(1, None), per_worker(4, 1), per_worker(2, 0.5)
     ('1 CPU', '4 CPUs and 1 GPU', '2 CPUs and 0.5 GPUs')
     """
-    return " and ".join([counted(cores, "CPU")] + ([counted(gpus, "GPU")] if gpus else []))
-
-
-def counted(number: float, unit: str) -> str:
-    """A number of CPUs or GPUs.
-
-    >>> counted(1.0, "GPU"), counted(0, "CPU")
-    ('1 GPU', '0 CPUs')
-    """
-    return f"{number:g} {unit}{'' if number == 1 else 's'}"
+    return " and ".join([count(cores, "CPU")] + ([count(gpus, "GPU")] if gpus else []))

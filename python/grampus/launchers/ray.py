@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from grampus._starting import waiting
+from grampus._ray_resources import resources, scarcity
+from grampus._starting import explaining
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
-from grampus.launchers.gpus import counted, per_worker, room
+from grampus.launchers.gpus import per_worker, room
 
 if TYPE_CHECKING:
     from grampus.engine import Asked
     from grampus.launchers.reach import Knock
-
-# Other programs of which a message says that they may hold CPUs.
-_NAMED = 3
 
 
 class Ray:
@@ -49,7 +46,7 @@ class Ray:
         if not found:
             raise ClusterError(
                 f"this Ray has no node for a worker of {per_worker(self.cores, self.gpus)}, "
-                f"{_resources(self._ray)}: say how many workers there are to be, and they are waited for "
+                f"{resources(self._ray)}: say how many workers there are to be, and they are waited for "
                 "until an autoscaler has started nodes, or start some (ray start)"
             )
         return found
@@ -68,7 +65,7 @@ class Ray:
         self._bundles = workers
         asked = f"{workers} workers of {per_worker(self.cores, self.gpus)} each"
         try:
-            with waiting(lambda: f"waiting up to {within:g} s for {asked}; {scarcity(ray)}"):
+            with explaining(lambda: f"waiting up to {within:g} s for {asked}; {scarcity(ray)}"):
                 ray.get(self._group.ready(), timeout=within)
         except ray.exceptions.GetTimeoutError:
             why = scarcity(ray)
@@ -140,39 +137,6 @@ def _advised(why: str | None) -> str | None:
             "the program on a node (`ray job submit -- python …`)"
         )
     return why
-
-
-def scarcity(ray: Any) -> str:
-    """What a cluster has, what of it is free, and which other programs may hold the rest."""
-    others = _others(ray)
-    held = f", other programs on it are {', '.join(others[:_NAMED])}" if others else ""
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"{_resources(ray)}{held}{more} (`ray status` shows what is held)"
-
-
-def _resources(ray: Any) -> str:
-    have, free = ray.cluster_resources(), ray.available_resources()
-    parts = [
-        f"{counted(have.get(unit, 0), unit)}, of which {free.get(unit, 0):g} are free"
-        for unit in ("CPU", "GPU")
-        if unit == "CPU" or have.get(unit)
-    ]
-    return f"this Ray has {' and '.join(parts)}"
-
-
-def _others(ray: Any) -> list[str]:
-    """Programs that are connected to the cluster besides this one."""
-    found: list[str] = []
-    if ray.util.client.ray.is_connected():
-        return found
-    # No public function tells without a dashboard.
-    with contextlib.suppress(AttributeError, KeyError):
-        own = ray.get_runtime_context().get_job_id()
-        for job in ray._private.state.jobs():
-            program = job["Entrypoint"]
-            if not job["IsDead"] and job["JobID"] != own and "dashboard" not in program:
-                found.append(f"{program!r} (pid {job['DriverPid']} on {job['DriverIPAddress']})")
-    return found
 
 
 def _connected(master: str | None) -> Any:

@@ -13,7 +13,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from grampus._starting import waiting
+from grampus._starting import explaining
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,9 @@ def refusal(address: str, bind: str, port: int, ask: Callable[[Knock, float], st
         knock = Knock(address, server.getsockname()[1], secrets.token_hex(16), secrets.token_hex(16))
         threading.Thread(target=_open, args=(server, knock), name="grampus-door", daemon=True).start()
         try:
-            with waiting(lambda: f"waiting up to {_ASK_WITHIN:g} s for a task that tries to reach {address}"):
+            with explaining(
+                lambda: f"waiting up to {_ASK_WITHIN:g} s for a task that tries to reach {address}"
+            ):
                 return ask(knock, _ASK_WITHIN)
         finally:
             # Closed alone, it would leave the thread where it waits.
