@@ -12,6 +12,8 @@ TORCH := .venv/.stamp-torch
 BENCH := .venv-bench/.stamp-bench
 BENCH_WHEEL := .venv-bench/.stamp-wheel
 SPARK3 := .venv-spark3/.stamp-spark3
+SPARK35 := .venv-spark35/.stamp-spark35
+PY35 := .venv-spark35/bin/python
 DOCS := .venv-docs/.stamp-docs
 DEMO := .venv-demo/.stamp-demo
 WHEEL := target/dist/.stamp-wheel
@@ -33,7 +35,7 @@ PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.
 PYTHON_FOLDERS := $(wildcard python tests examples bench scripts docs crates/grampus-chaos/drivers)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full test-rust test-python test-spark test-ray prepare test-needs check fuzz chaos docs lock clean
+.PHONY: help demo test test-full test-rust test-python test-spark test-spark35 test-spark35-quick test-ray prepare test-needs check fuzz chaos docs lock clean
 .PHONY: bench bench-collective bench-ddp bench-train bench-goodput bench-data bench-instructions bench-native bench-rust bench-build bench-spark bench-ray bench-smoke
 
 help: ## show this list
@@ -42,9 +44,9 @@ help: ## show this list
 demo: $(DEMO) ## train on two workers, with an optimised build; .venv-demo runs the other examples, too
 	.venv-demo/bin/python examples/fashion_mnist.py --batch-size 32 --lr 0.008 --epochs 3
 
-test: test-rust test-python ## run all tests but those that take minutes
+test: test-rust test-python test-spark35-quick ## run all tests but those that take minutes
 
-test-full: test-rust $(NATIVE) $(TORCH) ## run all tests, and those that take minutes
+test-full: test-rust $(NATIVE) $(TORCH) test-spark35 ## run all tests, and those that take minutes
 	$(PY) -m pytest tests -m "" -n $(TEST_PROCESSES)
 
 test-rust: test-needs ## run the Rust tests and the examples in the Rust documentation
@@ -55,6 +57,13 @@ test-python: $(NATIVE) $(TORCH) test-needs ## run the Python tests, those on Spa
 
 test-spark: $(NATIVE) $(TORCH) test-needs ## run the tests on a real Spark
 	$(PY) -m pytest tests/on_spark -n $(TEST_PROCESSES)
+
+test-spark35: $(NATIVE) $(SPARK35) test-needs ## run the same tests on Spark 3.5
+	$(PY35) -m pytest tests/on_spark -m ""
+
+# Those that are marked so: what differs between the versions, and a run that loses an executor.
+test-spark35-quick: $(NATIVE) $(SPARK35) test-needs
+	$(PY35) -m pytest tests/on_spark -m "spark35 and not slow"
 
 test-ray: $(NATIVE) $(TORCH) test-needs ## run the tests on a real Ray
 	$(PY) -m pytest tests/on_ray
@@ -155,9 +164,10 @@ lock: $(UV) ## write requirements/*.lock anew from requirements/*.in
 	$(call LOCK,docs)
 	$(call LOCK,demo) --excludes requirements/gpu.exclude --no-emit-package torch -c requirements/dev.lock
 	$(call LOCK,spark3) --no-deps
+	$(call LOCK,spark35) --excludes requirements/gpu.exclude --no-emit-package torch
 
 clean: ## remove all that was built
-	rm -rf target fuzz/target .venv .venv-bench .venv-demo .venv-docs .venv-spark3
+	rm -rf target fuzz/target .venv .venv-bench .venv-demo .venv-docs .venv-spark3 .venv-spark35
 	find python tests examples bench scripts docs -name __pycache__ -prune -exec rm -rf {} + 2> /dev/null || true
 	rm -f python/grampus/*.so
 
@@ -194,6 +204,12 @@ $(BENCH): requirements/bench.lock requirements/torch.lock | $(UV)
 $(SPARK3): requirements/spark3.lock requirements/torch.lock | $(UV)
 	$(call venv,.venv-spark3,$<)
 	$(call torch,.venv-spark3)
+	@touch $@
+
+$(SPARK35): requirements/spark35.lock requirements/torch.lock | $(UV)
+	$(call venv,.venv-spark35,$<)
+	$(call torch,.venv-spark35)
+	@echo $(CURDIR)/python > $$(.venv-spark35/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/grampus.pth
 	@touch $@
 
 $(DOCS): requirements/docs.lock | $(UV)

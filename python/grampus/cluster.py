@@ -161,7 +161,7 @@ class Cluster:
         from grampus.launchers.spark import Spark, session_for
 
         settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
-        asked = Asked.checked(workers, cores_per_worker, gpus_per_worker, address, port)
+        asked = Asked.checked(workers, cores_per_worker, gpus_per_worker, address, port, start_timeout)
         return asked.cluster(lambda: Spark(session_for(session, master, memory, conf), asked), settings)
 
     @classmethod
@@ -195,7 +195,7 @@ class Cluster:
         from grampus.launchers.ray import Ray
 
         settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
-        asked = Asked.checked(workers, cores_per_worker, gpus_per_worker, address, port)
+        asked = Asked.checked(workers, cores_per_worker, gpus_per_worker, address, port, start_timeout)
         return asked.cluster(lambda: Ray(master, asked), settings)
 
     @property

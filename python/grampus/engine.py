@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from grampus import _console, _native
 from grampus._folders import own_folders
-from grampus._starting import starting
+from grampus._starting import explaining, starting
 from grampus._tunnel import Ahead, Ticket
 from grampus._warning import warn
 from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
@@ -40,10 +40,18 @@ class Asked(NamedTuple):
     gpus: float | None
     address: str | None
     port: int
+    # Seconds within which the engine must have begun.
+    within: float
 
     @classmethod
     def checked(
-        cls, workers: int | None, cores: int | None, gpus: float | None, address: str | None, port: int
+        cls,
+        workers: int | None,
+        cores: int | None,
+        gpus: float | None,
+        address: str | None,
+        port: int,
+        within: float,
     ) -> Asked:
         """As the user gave it."""
         number = whole(port, "port", least=0)
@@ -55,6 +63,7 @@ class Asked(NamedTuple):
             None if gpus is None else _gpus(gpus),
             address,
             number,
+            within,
         )
 
     def cluster(self, make: Callable[[], Launcher], settings: Settings) -> EngineCluster:
@@ -121,8 +130,12 @@ class Launcher(Protocol):
         """Have a small task knock; return what it returns and what to do; nothing where it did not begin."""
         ...
 
+    def waits_for(self) -> str | None:
+        """What tasks wait for that have not begun; `None` where all have, or where that is not known."""
+        ...
+
     def scarce(self) -> str:
-        """What tasks that do not begin are likely to wait for, and what to do."""
+        """What workers that have not joined are likely to wait for, and what to do; empty where not known."""
         ...
 
     def end(self) -> None:
@@ -203,7 +216,7 @@ class EngineCluster(Cluster):
 
     def _results(self, native: _native.Cluster, end: _native.End) -> list[Any]:
         if end.kind == "cluster":
-            raise ClusterError(f"{end.text}\n{self._launcher.scarce()}")
+            raise ClusterError(f"{end.text}\n{self._launcher.scarce()}".rstrip())
         return super()._results(native, end)
 
     def _start(self) -> None:
@@ -221,7 +234,7 @@ class EngineCluster(Cluster):
         try:
             self._tasks = _Tasks(native, launcher, settings)
             self._tasks.begin()
-            with starting(self.workers):
+            with starting(self.workers), explaining(self._waits_for):
                 importlib.import_module("cloudpickle")
                 native.wait_ready(settings.start_timeout + 1)
         except BaseException as error:
@@ -230,6 +243,12 @@ class EngineCluster(Cluster):
             if why:
                 raise ClusterError(f"{error}\n{why}") from None
             raise
+
+    def _waits_for(self) -> str | None:
+        why = self._launcher.waits_for()
+        if why is None:
+            return None
+        return f"{why}; it is given up after {self._settings.start_timeout:g} s (start_timeout)"
 
     def _release(self) -> None:
         native, self._native = self._native, None

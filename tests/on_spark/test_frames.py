@@ -16,6 +16,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions
 
 import grampus as gp
+from grampus._spark_versions import from_arrow, to_arrow
 from grampus.errors import ClusterError, DataError, NoColumn
 from grampus.frames.scan import files_of
 
@@ -28,18 +29,19 @@ def models(spark):
 
 @pytest.fixture
 def frame(spark):
-    return spark.createDataFrame(table())
+    return from_arrow(spark, table())
 
 
 # Predictions
 
 
+@pytest.mark.spark35
 def test_rows_keep_their_columns_and_get_what_the_model_says(frame):
     estimator = mlp(3)
     found = estimator.predict(frame, feature_cols=[["a", "b", "c"]])
     assert found.columns == [*frame.columns, "prediction"]
     assert found.schema["prediction"].dataType.simpleString() == "array<float>"
-    made, given = found.toArrow(), table()
+    made, given = to_arrow(found), table()
     assert made.drop_columns(["prediction"]).to_pylist() == given.to_pylist()
     rows = np.stack([given[name].to_numpy() for name in "abc"], 1)
     np.testing.assert_allclose(numbers(made["prediction"]), answers(estimator, rows), atol=1e-5)
@@ -54,12 +56,13 @@ def test_nothing_runs_at_the_call(frame, spark):
     assert jobs("predict")
 
 
+@pytest.mark.spark35
 def test_each_output_is_a_column_and_the_model_runs_once(frame):
     found = named().predict(frame, feature_cols=["a", "b"])
     kinds = {name: found.schema[name].dataType.simpleString() for name in found.columns[-2:]}
     assert kinds == {"prediction_sum": "float", "prediction_grid": "array<array<float>>"}
     assert found._jdf.queryExecution().executedPlan().toString().count("answer(") == 1
-    made = found.toArrow().to_pylist()[5]
+    made = to_arrow(found).to_pylist()[5]
     a, b = np.float32(made["a"]), made["b"]
     assert made["prediction_sum"] == pytest.approx(3 * (a + b), abs=1e-5)
     assert np.allclose(made["prediction_grid"], [[a, b], [a, b]])
@@ -105,18 +108,18 @@ def columns_of_every_kind(spark, frame):
 def test_columns_of_every_kind(spark, frame, kind):
     frame, columns, expected = columns_of_every_kind(spark, frame)[kind]
     estimator = mlp(expected.shape[1])
-    made = estimator.predict(frame, feature_cols=columns).orderBy("id").toArrow()
+    made = to_arrow(estimator.predict(frame, feature_cols=columns).orderBy("id"))
     np.testing.assert_allclose(numbers(made["prediction"]), answers(estimator, expected), atol=1e-5)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("ignore:the rows of this frame")
 def test_labels_of_one_column_are_learnt_and_an_old_prediction_is_replaced(spark):
-    frame = spark.createDataFrame(prices())
+    frame = from_arrow(spark, prices())
     gp.init(2, "spark", session=spark, preload=["torch"])
     found = price_learner(frame).predict(frame, feature_cols=[["km", "hour"]])
     assert found.columns == frame.columns
-    made = found.toArrow()
+    made = to_arrow(found)
     np.testing.assert_allclose(numbers(made["prediction"])[:, 0], made["price"], atol=1e-3)
 
 
@@ -130,7 +133,7 @@ def test_images(spark, tmp_path):
     steps = [gp.images.Normalize(mean=[0.0] * 3, std=[1.0] * 3)]
     found = estimator.predict(frame.select("content"), feature_cols=gp.columns.Image("content", steps))
     expected = answers(estimator, pixels.transpose(0, 3, 1, 2) / 255)
-    np.testing.assert_allclose(numbers(found.toArrow()["prediction"]), expected, atol=1e-4)
+    np.testing.assert_allclose(numbers(to_arrow(found)["prediction"]), expected, atol=1e-4)
 
 
 def test_the_model_is_that_of_the_call(frame, tmp_path):
@@ -139,8 +142,8 @@ def test_the_model_is_that_of_the_call(frame, tmp_path):
     other.save(tmp_path / "other.safetensors")
     estimator.load(tmp_path / "other.safetensors")
     rows = np.stack([table()["a"], table()["b"]], 1)
-    np.testing.assert_allclose(numbers(before.toArrow()["prediction"]), answers(mlp(2), rows), atol=1e-5)
-    after = estimator.predict(frame, feature_cols=[["a", "b"]]).toArrow()["prediction"]
+    np.testing.assert_allclose(numbers(to_arrow(before)["prediction"]), answers(mlp(2), rows), atol=1e-5)
+    after = to_arrow(estimator.predict(frame, feature_cols=[["a", "b"]]))["prediction"]
     np.testing.assert_allclose(numbers(after), answers(other, rows), atol=1e-5)
 
 
@@ -165,8 +168,9 @@ def test_predictions_go_on_in_sql_and_to_files(frame, tmp_path):
     assert sorted(read["id"].to_pylist()) == np.flatnonzero(expected > 0).tolist()
 
 
+@pytest.mark.spark35
 def test_names_that_sql_would_take_apart(spark):
-    frame = spark.createDataFrame(pa.table({"a.b": [1.0, 2.0], "c`d": [3.0, 4.0]}))
+    frame = from_arrow(spark, pa.table({"a.b": [1.0, 2.0], "c`d": [3.0, 4.0]}))
     assert mlp(2).predict(frame, feature_cols=[["a.b", "c`d"]]).count() == 2
 
 
@@ -175,7 +179,7 @@ def test_pandas_and_spark_agree(frame):
     estimator = mlp(3)
     with estimator:
         local = estimator.predict(given, feature_cols=[["a", "b", "c"]])["prediction"]
-    found = estimator.predict(frame, feature_cols=[["a", "b", "c"]]).toArrow()["prediction"]
+    found = to_arrow(estimator.predict(frame, feature_cols=[["a", "b", "c"]]))["prediction"]
     np.testing.assert_allclose(numbers(found), np.stack(local.to_list()), atol=1e-5)
 
 
@@ -203,7 +207,7 @@ def test_files_behind_a_frame(spark, tmp_path):
         (read.selectExpr("id + 1 as id"), "a column is computed"),
         (read.union(read), "the plan has a step Union"),
         (spark.read.parquet(str(folder), files[0]), "is read more than once"),
-        (spark.createDataFrame(given), "the plan has a step"),
+        (from_arrow(spark, given), "the plan has a step"),
         (changed, 'column "a" is float in the frame and Float64 in the files'),
         (folders, 'column "c" is taken from the names of folders'),
         (spark.read.option("mergeSchema", "true").parquet(str(folder)), "the option mergeschema"),
@@ -282,7 +286,7 @@ def same_rows(on_spark, here):
 )
 def test_operations_give_what_they_give_here(spark, shards, operation):
     other = pa.table({"id": [3, 500, None], "city": ["Rome", "Rome", None], "more": [1, 2, 3]})
-    there = operation(shards, gp.Shards.from_spark(spark.createDataFrame(other)))
+    there = operation(shards, gp.Shards.from_spark(from_arrow(spark, other)))
     here = operation(gp.Shards.from_arrow(table(), 2), gp.Shards.from_arrow(other, 1))
     assert there.columns == here.columns
     same_rows(there, here)
@@ -290,7 +294,7 @@ def test_operations_give_what_they_give_here(spark, shards, operation):
 
 def test_rows_are_sorted_with_what_is_missing_last(spark):
     given = pa.table({"x": [2.0, None, float("nan"), 1.0, 3.0], "y": [1, 2, 3, 4, 5]})
-    shards = gp.Shards.from_spark(spark.createDataFrame(given))
+    shards = gp.Shards.from_spark(from_arrow(spark, given))
     assert shards.sort_values("x").to_arrow()["y"].to_pylist()[:3] == [4, 1, 5]
     assert shards.sort_values("x", ascending=False).to_arrow()["y"].to_pylist()[:3] == [5, 1, 4]
 
@@ -318,7 +322,7 @@ def test_shards_are_predicted_where_they_are(shards):
     estimator = mlp(3)
     found = estimator.predict(shards, feature_cols="list")
     assert isinstance(found, gp.Shards)
-    made = found.to_spark_df().toArrow()["prediction"]
+    made = to_arrow(found.to_spark_df())["prediction"]
     np.testing.assert_allclose(numbers(made), answers(estimator, numbers(table()["list"])), atol=1e-5)
 
 
@@ -339,8 +343,9 @@ def test_shards_are_trained_on_as_their_frame_is(frame, tmp_path, monkeypatch):
     gp.stop()
 
 
+@pytest.mark.spark35
 def test_local_shards_go_to_spark(spark):
-    assert gp.Shards.from_arrow(table(), 3).to_spark_df().toArrow().to_pylist() == table().to_pylist()
+    assert to_arrow(gp.Shards.from_arrow(table(), 3).to_spark_df()).equals(table())
 
 
 @pytest.mark.parametrize(
@@ -390,7 +395,7 @@ def test_a_null_in_a_feature(frame, column):
     width, others = (3, []) if column == "list" else (2, ["b"])
     found = mlp(width).predict(holed, feature_cols=[[column, *others]])
     with pytest.raises(PythonException, match=rf'partition 0, row 150, column "{column}" is null'):
-        found.toArrow()
+        to_arrow(found)
 
 
 def test_a_null_in_the_first_row(frame):

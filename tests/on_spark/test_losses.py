@@ -65,6 +65,7 @@ def audited():
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize("levels", [TASK, EXECUTOR], ids=["python", "executor"])
 def test_a_loss_changes_nothing(spark, tmp_path, path, undisturbed, levels):
     gp.init(2, "spark", session=spark, preload=["torch"])
@@ -90,6 +91,7 @@ class Presses(gp.callbacks.Logger):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.spark35
 def test_ctrl_c_keeps_the_weights_although_pyspark_takes_it(spark, tmp_path, path):
     """A session cancels all jobs at Ctrl-C, and so would end the workers in the middle of a step."""
     handler = signal.getsignal(signal.SIGINT)

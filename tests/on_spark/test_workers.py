@@ -20,6 +20,7 @@ def tasks(spark):
     return [tracker.getStageInfo(stage).numActiveTasks for stage in tracker.getActiveStageIds()]
 
 
+@pytest.mark.spark35
 def test_functions_run_in_tasks(spark):
     cluster = gp.init(2, "spark", session=spark)
     ranks = gp.run(lambda: (gp.rank(), gp.world_size(), os.getppid()))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from grampus import _native
+from grampus._spark_versions import is_connect
 from grampus.frames import engine_of
-from grampus.frames.spark_schema import NUMBERS, is_connect
+from grampus.frames.spark_schema import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

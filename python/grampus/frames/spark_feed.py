@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from grampus._spark_queue import run
+from grampus._spark_versions import is_connect
 from grampus.errors import ClusterError, DataError
 from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
-from grampus.frames.spark_schema import check, is_connect, quoted
+from grampus.frames.spark_schema import check, quoted
 from grampus.frames.supply import Call, Site, read_by_workers
 from grampus.frames.vectors import plain
 
@@ -48,7 +48,7 @@ class FrameJob:
 
     def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
         """Deposit all partitions, or only these."""
-        return self._job.run(self._frame, _Rows(order, only), only is not None)
+        return self._job.run(self._frame, _Rows(order, only), order.wait, only is not None)
 
     def again(self, order: Order, lost: Sequence[int], _: Call) -> list[Receipt]:
         """Deposit these once more: that takes a slot beside those of the workers."""
@@ -68,7 +68,7 @@ class FilesJob:
         count = len(self._parts)
         numbers = self._session.range(0, count, 1, count)
         task = _Groups(order, only, self._files, self._parts)
-        return self._job.run(numbers, task, only is not None)
+        return self._job.run(numbers, task, order.wait, only is not None)
 
     def again(self, order: Order, lost: Sequence[int], call: Call) -> list[Receipt]:
         """Have workers deposit these once more."""
@@ -82,39 +82,21 @@ class _Job:
         self._session = session
         self._took = 0.0
 
-    def run(self, frame: Any, task: Any, again: bool) -> list[Receipt]:
-        session, tag = self._session, f"grampus-feed-{secrets.token_hex(4)}"
-        rows: list[Any] = []
-        failed: list[BaseException] = []
-
-        def collect() -> None:
-            session.addTag(tag)
-            try:
-                rows.extend(frame.mapInArrow(task, "receipt string").collect())
-            except BaseException as error:
-                failed.append(error)
-
-        began = time.monotonic()
-        thread = threading.Thread(target=collect, name="grampus-feed", daemon=True)
-        thread.start()
+    def run(self, frame: Any, task: Any, within: float, again: bool) -> list[Receipt]:
         patience = max(_LEAST, _TIMES * self._took) if again else None
+        began = time.monotonic()
         try:
-            # In slices: a thread that joins another without end does not hear Ctrl-C.
-            while thread.is_alive() and (patience is None or time.monotonic() < began + patience):
-                thread.join(0.05)
-        finally:
-            if thread.is_alive():
-                session.interruptTag(tag)
-                thread.join(10)
-        if thread.is_alive() or (patience is not None and time.monotonic() >= began + patience):
+            made = frame.mapInArrow(task, "receipt string")
+            rows = run(self._session, "reads the rows", made.collect, within, patience)
+        except TimeoutError:
             raise DataError(
                 f"rows that were lost with an executor could not be read again within {patience:.0f} s: "
                 "Spark needs one slot more than there are workers (spark.cores.max); then go on with "
                 "fit(resume=True)"
-            )
+            ) from None
+        except Exception as error:
+            raise _explained(error) from None
         self._took = time.monotonic() - began
-        if failed:
-            raise _explained(failed[0]) from None
         return [Receipt.from_json(row[0]) for row in rows]
 
 

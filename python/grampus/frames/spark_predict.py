@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grampus import _native
+from grampus._spark_versions import is_connect
 from grampus._training.answering import Answering, answering
 from grampus.errors import DataError
 from grampus.frames.places import placed
-from grampus.frames.spark_schema import check, is_connect, quoted, rows_like
+from grampus.frames.spark_schema import check, quoted, rows_like
 from grampus.frames.vectors import column, plain
 
 if TYPE_CHECKING:
@@ -49,27 +51,62 @@ def predicted(frame: Any, model: Snapshot, wanted: Wanted) -> Any:
     names = list(wanted.columns)
     types = _types(_tried(rows_like(frame, wanted), model))
     task = _task(_shipped(frame.sparkSession, model), model.name, names, list(types))
-    (first, kind), *others = types.items()
     features = [frame[quoted(name)] for name in names]
-    if not others:
-        return frame.withColumn(first, _function(task, kind)(*features))
-    answer = _function(task, f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in types.items())}>")
-    made = answer(*features)
+    function = _function(task, types)
+    if function is None:
+        return _with_columns(frame, task, names, types)
+    if len(types) == 1:
+        return frame.withColumn(next(iter(types)), function(*features))
+    made = function(*features)
     # Spark sees that the function is the same, and calls it once.
     return frame.withColumns({name: made[name] for name in types})
 
 
-def _function(task: Callable[..., Any], kind: str) -> Any:
+def _function(task: Callable[..., Any], types: dict[str, str]) -> Any:
+    """A scalar function of Arrow, which Spark has since 4.1."""
     try:
         from pyspark.sql.functions import arrow_udf
     except ImportError:
-        import pyspark
+        return None
+    if len(types) == 1:
+        return arrow_udf(task, *types.values())
+    return arrow_udf(task, f"struct<{', '.join(f'{quoted(name)}: {kind}' for name, kind in types.items())}>")
 
-        raise DataError(
-            f"predict of a Spark DataFrame needs pyspark 4.1 or newer, this is {pyspark.__version__}: use "
-            "Shards.from_arrow(df.toArrow()), or a newer Spark"
-        ) from None
-    return arrow_udf(task, kind)
+
+def _with_columns(frame: Any, task: Callable[..., Any], names: list[str], types: dict[str, str]) -> Any:
+    """The same for an older Spark: all columns pass through the task.
+
+    Its functions of pandas would not do: they make a null NaN before the model could refuse it.
+    """
+    import pyarrow
+    from pyspark.sql import functions
+
+    places = [frame.columns.index(name) for name in names]
+    # Spark says which columns take the place of others, and in which order all of them are.
+    schema = frame.withColumns({name: functions.lit(None).cast(kind) for name, kind in types.items()}).schema
+    answered = {name: place for place, name in enumerate(types)}
+
+    def answer(batches: Iterator[Any]) -> Iterator[Any]:
+        seen: deque[Any] = deque()
+
+        def features() -> Iterator[Any]:
+            for batch in batches:
+                if batch.num_rows:
+                    seen.append(batch)
+                    yield tuple(batch.column(place) for place in places)
+
+        for found in task(features()):
+            batch = seen.popleft()
+            made = [found] if len(types) == 1 else found.flatten()
+            columns = [
+                made[answered[name]] if name in answered else batch.column(place)
+                for place, name in enumerate(schema.names)
+            ]
+            yield pyarrow.RecordBatch.from_arrays(columns, names=schema.names)
+
+    # `mapInArrow` cannot take names with dots.
+    plain_names = (f"c{place}" for place in range(len(frame.columns)))
+    return frame.toDF(*plain_names).mapInArrow(answer, schema)
 
 
 def _tried(rows: Any, model: Snapshot) -> dict[str, Any]:

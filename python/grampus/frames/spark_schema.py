@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from grampus._spark_versions import check_version, is_connect, to_arrow
 from grampus.errors import ClusterError, DataError
 from grampus.shards import keys
 
@@ -22,11 +23,6 @@ NUMBERS = {
 }
 
 
-def is_connect(session: Any) -> bool:
-    """Whether a session talks to a server of Spark Connect."""
-    return ".connect." in type(session).__module__
-
-
 def check(frame: Any, wanted: Wanted) -> None:
     """Raise for a stopped session, and for columns that are not there or that no model takes."""
     check_running(frame.sparkSession)
@@ -37,10 +33,11 @@ def check(frame: Any, wanted: Wanted) -> None:
 
 
 def check_running(session: Any) -> None:
-    """Raise for a stopped session."""
+    """Raise for a stopped session, and for one of a Spark that is too old."""
     stopped = session.is_stopped if is_connect(session) else session.sparkContext._jsc is None
     if stopped:
         raise ClusterError("the Spark session of this DataFrame is stopped: make a new one, and read again")
+    check_version(session)
 
 
 def check_type(kind: Any, name: str, step: dict[str, Any]) -> None:
@@ -75,7 +72,7 @@ def rows_like(frame: Any, wanted: Wanted) -> Any:
     made = {name: _made_up(kinds[name], step) for name, step in wanted.columns.items()}
     if None not in made.values():
         return pyarrow.record_batch(made)
-    first = frame.select(*(quoted(name) for name in wanted.columns)).limit(1).toArrow().combine_chunks()
+    first = to_arrow(frame.select(*(quoted(name) for name in wanted.columns)).limit(1)).combine_chunks()
     if not first.num_rows:
         raise DataError("the DataFrame is empty: there are no rows to predict")
     return first.take([0, 0]).to_batches()[0]

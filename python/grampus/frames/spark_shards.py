@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from grampus._spark_versions import to_arrow
 from grampus.cluster import whole
 from grampus.errors import DataError
 from grampus.frames import spark_tables
@@ -101,7 +102,7 @@ class SparkShards(Shards):
 
     def collect(self) -> list[Any]:
         """All partitions that have rows, as Arrow tables, on this machine."""
-        return self._tables(self._numbered().toArrow())
+        return self._tables(to_arrow(self._numbered()))
 
     def first(self) -> Any:
         """The first partition."""
@@ -112,7 +113,7 @@ class SparkShards(Shards):
         from pyspark.sql import functions
 
         few = self._numbered().where(functions.col(_PARTITION) < whole(n, "n", least=0))
-        return self._tables(few.toArrow())
+        return self._tables(to_arrow(few))
 
     def _numbered(self) -> Any:
         from pyspark.sql import functions
@@ -129,7 +130,7 @@ class SparkShards(Shards):
 
     def head(self, n: int = 5) -> Any:
         """The first `n` rows, as an Arrow table."""
-        return self._frame.limit(whole(n, "n", least=0)).toArrow()
+        return to_arrow(self._frame.limit(whole(n, "n", least=0)))
 
     def __len__(self) -> int:
         """Rows of all partitions; Spark counts them."""
@@ -201,7 +202,7 @@ class SparkShards(Shards):
         """The different values of one column as an array, in no order."""
         if len(self.columns) != 1:
             raise DataError(f"unique needs one column, these shards have {len(self.columns)}: choose with []")
-        return self._frame.distinct().toArrow().column(0).to_numpy()
+        return to_arrow(self._frame.distinct()).column(0).to_numpy()
 
     def deduplicate(self) -> Shards:
         """One of all equal rows, in no order."""
@@ -250,7 +251,7 @@ class SparkShards(Shards):
 
     def to_arrow(self) -> Any:
         """All rows as one Arrow table, on this machine."""
-        return self._frame.toArrow()
+        return to_arrow(self._frame)
 
     def to_pandas(self) -> Any:
         """All rows as one pandas frame, on this machine."""

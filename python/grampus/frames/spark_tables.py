@@ -6,6 +6,7 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
+from grampus._spark_versions import to_arrow
 from grampus.errors import DataError
 from grampus.frames.spark_schema import NUMBERS, quoted
 from grampus.shards import groups, keys, rows, tables
@@ -23,7 +24,7 @@ def transformed(
     """The partitions, each passed through a function as an Arrow table."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    found = _tabular(func(frame.limit(tried).toArrow(), *args, **kwargs))
+    found = _tabular(func(to_arrow(frame.limit(tried)), *args, **kwargs))
     schema = found.schema
     kinds = from_arrow_schema(schema)
 

@@ -107,6 +107,10 @@ class Ray:
         except Exception as error:
             return _explained(error)
 
+    def waits_for(self) -> str | None:
+        """Not known."""
+        return None
+
     def scarce(self) -> str:
         """What actors that do not begin wait for."""
         return "actors of Ray that do not begin wait for free CPUs: `ray status` shows who holds them"
@@ -127,7 +131,7 @@ class _Seat:
 
 
 def _knocked(knock: Knock) -> str | None:
-    return knock()
+    return knock.connect()
 
 
 def _advised(why: str | None) -> str | None:

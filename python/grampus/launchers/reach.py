@@ -33,8 +33,8 @@ class Knock(NamedTuple):
     question: str
     answer: str
 
-    def __call__(self) -> str | None:
-        """Connect."""
+    def connect(self) -> str | None:
+        """Connect to it."""
         where = f"{platform.node()} cannot reach the driver at {self.host}:{self.port}"
         try:
             with socket.create_connection((self.host, self.port), _CONNECT_WITHIN) as link:

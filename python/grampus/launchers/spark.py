@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import math
 import re
-import secrets
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from grampus._figures import count
+from grampus._spark_queue import QueuedJob, explained, holders, run
+from grampus._spark_versions import check_version, is_connect, map_in_arrow
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
 from grampus.launchers.gpus import on_whole_gpus, per_worker
+from grampus.launchers.spark_executors import registered_slots, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from grampus.engine import Asked
     from grampus.launchers.reach import Knock
@@ -33,22 +35,26 @@ class Spark:
     name = "spark"
 
     def __init__(self, session: Any, asked: Asked) -> None:
-        """Each worker has the cores of a task unless others are asked for."""
+        """Each worker has the cores and GPUs of a task unless others are asked for."""
+        check_version(session)
         self.session = session
-        self._classic = type(session).__module__.startswith("pyspark.sql.session")
-        self.is_client = not self._classic
+        self.is_client = is_connect(session)
         self._of_task = int(self._setting("spark.task.cpus", "1")), self._gpu_setting("task") or None
         self.cores = asked.cores or self._of_task[0]
         self.gpus = self._of_task[1] if asked.gpus is None else asked.gpus
         self.bind = None if asked.address else self._setting("spark.driver.bindAddress", None)
         self.address = asked.address or self._setting("spark.driver.host", None) or self._towards_server()
         self.port = asked.port
+        self._within = asked.within
         self.reuses = self._setting("spark.python.worker.reuse", "true") == "true"
-        self._tag = f"grampus-{secrets.token_hex(4)}"
+        # Of workers that run, or are to run.
+        self._jobs: set[QueuedJob] = set()
+        # Whether a task has ended without a worker, which is told with its reason.
+        self._failed = False
         self._lock = threading.Lock()
 
     def _setting(self, name: str, default: Any) -> Any:
-        conf = self.session.sparkContext.getConf() if self._classic else self.session.conf
+        conf = self.session.conf if self.is_client else self.session.sparkContext.getConf()
         return conf.get(name, default)
 
     def _gpu_setting(self, of: str) -> float:
@@ -67,41 +73,48 @@ class Spark:
         return math.inf if self._gpu_setting("executor") else 0.0
 
     def slots(self) -> int:
-        """How many workers can run at once."""
-        if self._classic:
-            context = self.session.sparkContext._jsc.sc()
-            manager = context.resourceProfileManager()
-            tasks = int(context.maxNumConcurrentTasks(manager.defaultResourceProfile()))
-            found = tasks * self._of_task[0] // self.cores
-            if not self.gpus:
-                return found
-            # The driver is among them.
-            executors = int(context.getExecutorMemoryStatus().size()) - 1
-            return min(found, executors * on_whole_gpus(self._gpu_setting("executor"), self.gpus))
-        # What a Connect session tells: into how many parts it cuts a range by itself.
+        """How many workers can run at once; executors that are starting are waited for."""
+        if self.is_client:
+            found = self._parts_of_a_range() // self.cores
+        else:
+            found = self._workers_on(registered_slots(self.session, self._setting, self._within))
+        if not found:
+            raise ClusterError(self._too_few(1, 0))
+        return found
+
+    def _workers_on(self, tasks: int) -> int:
+        """How many workers run at once where so many tasks of a classic session do."""
+        found = tasks * self._of_task[0] // self.cores
+        if not self.gpus:
+            return found
+        # The driver is among them.
+        executors = int(self.session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        return min(found, executors * on_whole_gpus(self._gpu_setting("executor"), self.gpus))
+
+    def _parts_of_a_range(self) -> int:
+        """What a Connect session tells of its cores: into how many parts it cuts a range by itself."""
         from pyspark.sql import functions
 
-        parts = self.session.range(1 << 16).select(functions.spark_partition_id().alias("part"))
-        return int(parts.distinct().count()) // self.cores
+        parts = self.session.range(1 << 16).select(functions.spark_partition_id().alias("part")).distinct()
+        return int(run(self.session, "counts the slots", parts.count, self._within))
 
     def begin(self, workers: int, within: float) -> None:
         """Wait for executors that are starting."""
+        self._failed = False
         if self._is_stopped():
             raise ClusterError("the Spark session was stopped: make another, and call grampus.init with it")
-        if not self._classic or self._setting("spark.dynamicAllocation.enabled", "false") == "true":
+        if self.is_client or self._setting("spark.dynamicAllocation.enabled", "false") == "true":
             # How many there can be is not known; whoever waits in vain is told.
             return
-        end = time.monotonic() + within
-        while (slots := self.slots()) < workers:
-            if time.monotonic() > end:
-                raise ClusterError(self._too_few(workers, slots))
-            time.sleep(0.05)
+        found = wait_for(self.session, workers, self._workers_on, within)
+        if found < workers:
+            raise ClusterError(self._too_few(workers, found))
 
     def _is_stopped(self) -> bool:
-        if self._classic:
-            context = self.session.sparkContext
-            return context._jsc is None or bool(context._jsc.sc().isStopped())
-        return bool(self.session.is_stopped)
+        if self.is_client:
+            return bool(self.session.is_stopped)
+        context = self.session.sparkContext
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
 
     def _too_few(self, workers: int, slots: int) -> str:
         each = f" of {per_worker(self.cores, self.gpus)}" if self.cores > 1 or self.gpus else ""
@@ -123,36 +136,38 @@ class Spark:
 
     def run(self, ticket: Ticket) -> str | None:
         """Run a job of one task."""
-        session = self.session
-        session.addTag(self._tag)
+        job = QueuedJob(self.session, "a worker of Grampus")
+        with self._lock:
+            self._jobs.add(job)
         try:
-            frame = session.range(0, 1, 1, 1).mapInArrow(
-                _Task(ticket, self.gpus == 0), "why string", profile=self._profile()
-            )
-            why = frame.collect()[0][0]
+            with job:
+                numbers = self.session.range(0, 1, 1, 1)
+                task = _Task(ticket, hides_gpus=self.gpus == 0)
+                why = map_in_arrow(numbers, task, "why string", self._profile())[0][0]
         except Exception as error:
-            return self._explained(error)
+            why = self._explained(error)
+        finally:
+            with self._lock:
+                self._jobs.discard(job)
+        self._failed = self._failed or why is not None
         return _advised(why)
 
     def ask(self, knock: Knock, within: float) -> str | None:
         """Run a job of one task, unless it finds no slot for too long."""
-        tag, answers = f"{self._tag}-knock", []
-
-        def run() -> None:
-            self.session.addTag(tag)
-            try:
-                frame = self.session.range(0, 1, 1, 1).mapInArrow(_Knocking(knock), "why string")
-                answers.append(_advised(frame.collect()[0][0]))
-            except Exception as error:
-                answers.append(self._explained(error))
-
-        thread = threading.Thread(target=run, name="grampus-knock", daemon=True)
-        thread.start()
-        thread.join(within)
-        if thread.is_alive():
-            self.session.interruptTag(tag)
+        numbers = self.session.range(0, 1, 1, 1)
+        try:
+            answers = run(
+                self.session,
+                "tries to reach the driver",
+                lambda: map_in_arrow(numbers, _Knocking(knock), "why string", None),
+                within,
+                patience=within,
+            )
+        except TimeoutError:
             return None
-        return answers[0]
+        except Exception as error:
+            return self._explained(error)
+        return _advised(answers[0][0])
 
     def _profile(self) -> Any:
         """What a task asks for, where that is not what tasks of this session get anyway."""
@@ -181,17 +196,43 @@ class Spark:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return f"Spark gave up its task: {lines[0] if lines else type(error).__name__}"
 
+    def waits_for(self) -> str | None:
+        """What tasks wait for that have not begun; `None` where all have, or where that is not known."""
+        waiting = self._without_task()
+        if not waiting:
+            return None
+        verb = "waits" if waiting == 1 else "wait"
+        return f"{count(waiting, 'worker')} {verb} for Spark: {self._held()}"
+
     def scarce(self) -> str:
-        """What tasks that do not begin wait for."""
+        """What workers that have not joined wait for; nothing where a task has said why it ended."""
+        if self._without_task() != 0:
+            return self._held()
+        if self._failed:
+            return ""
         return (
-            "tasks of Spark that do not begin wait for a free slot, or for executors: look at "
-            "spark.cores.max, spark.executor.cores and what else runs in this session"
+            "all tasks of Spark have begun, so no slot is missing: workers are slow to start (a busy "
+            "machine, a slow disk from which they import): raise start_timeout"
         )
+
+    def _without_task(self) -> int | None:
+        """How many jobs still wait for their task; `None` where that is not known."""
+        with self._lock:
+            begun = [job.has_begun() for job in self._jobs]
+        return None if None in begun else begun.count(False)
+
+    def _held(self) -> str:
+        with self._lock:
+            jobs = list(self._jobs)
+        return explained(holders(self.session, jobs))
 
     def end(self) -> None:
         """Interrupt what is left."""
         if not self._is_stopped():
-            self.session.interruptTag(self._tag)
+            with self._lock:
+                left = list(self._jobs)
+            for job in left:
+                job.cancel()
 
 
 class _Task:
@@ -202,13 +243,7 @@ class _Task:
         self._hides_gpus = hides_gpus
 
     def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
-
-        # Spark ends Python workers that leave rows unread, and with them the supervisor that rests in one.
-        for _ in rows:
-            pass
-        why = serve(self._ticket, self._gpus())
-        yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([why], pyarrow.string())})
+        yield from _answer(rows, lambda: serve(self._ticket, self._gpus()))
 
     def _gpus(self) -> list[str] | None:
         """Those that Spark has given to this task, by which nothing else in its executor is bound."""
@@ -228,11 +263,16 @@ class _Knocking:
         self._knock = knock
 
     def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
+        yield from _answer(rows, self._knock.connect)
 
-        for _ in rows:
-            pass
-        yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([self._knock()], pyarrow.string())})
+
+def _answer(rows: Iterator[Any], ask: Callable[[], str | None]) -> Iterator[Any]:
+    import pyarrow
+
+    # Spark ends Python workers that leave rows unread, and with them the supervisor that rests in one.
+    for _ in rows:
+        pass
+    yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([ask()], pyarrow.string())})
 
 
 def _advised(why: str | None) -> str | None:

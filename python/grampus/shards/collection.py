@@ -532,10 +532,12 @@ class Shards:
         """All rows as a DataFrame of the present Spark session."""
         from pyspark.sql import SparkSession
 
+        from grampus._spark_versions import from_arrow
+
         session = SparkSession.getActiveSession()
         if session is None:
             raise DataError("there is no Spark session: make one with SparkSession.builder.getOrCreate()")
-        return session.createDataFrame(self.to_arrow())
+        return from_arrow(session, self.to_arrow())
 
     def to_ray(self) -> Any:
         """All rows as a Ray Dataset, with a block for each shard."""

@@ -68,6 +68,7 @@ def on_connect(folder, request):
 
 
 def on_ray(folder, _):
+    pytest.importorskip("ray")
     with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as home:
         script = [sys.executable, str(TESTS / "on_ray" / "nodes.py"), home]
         return elsewhere(folder, "--cluster", "ray", "--master", "127.0.0.2:6379", inside=script)

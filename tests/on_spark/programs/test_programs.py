@@ -59,13 +59,15 @@ def training(standalone):
     return running
 
 
-def test_ctrl_c_leaves_no_job_and_no_process(standalone, runtime):
+@pytest.mark.spark35
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_driver_that_is_told_to_end_leaves_no_job_and_no_process(standalone, runtime, number):
     others = standalone.applications()
     running = training(standalone)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     code, _, err = finish(running, 30)
     assert code != 0
-    assert "KeyboardInterrupt" in err
+    assert number == signal.SIGTERM or "KeyboardInterrupt" in err
     assert wait_until(lambda: standalone.applications() == others, 20)
     assert wait_until(lambda: not processes(runtime, engine=True), 10)
 
