@@ -33,6 +33,7 @@ class Processes:
     bind = None
     port = 0
     cores = 1
+    gpus = None
     session = None
     reuses = False
 

@@ -119,3 +119,9 @@ def test_decimals_in_lists_are_floats():
         [{"a": [Decimal("0.5")], "b": Decimal(3)}], pa.struct([("a", kind), ("b", pa.decimal128(5, 1))])
     )
     assert fields.to_pylist() == [[0.5, 3.0]]
+
+
+def test_more_numbers_than_a_column_of_lists_can_count():
+    wide = np.broadcast_to(np.zeros((1, 1_000_000), bool), (2200, 1_000_000))
+    with pytest.raises(DataError, match=r"2200 rows of 1000000 numbers each .* holds 2147483647 numbers"):
+        column(wide)

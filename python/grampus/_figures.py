@@ -107,13 +107,14 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: float, noun: str) -> str:
     """A number of things.
 
-    >>> count(1, "epoch"), count(4690, "step")
-    ('1 epoch', '4,690 steps')
+    >>> count(1, "epoch"), count(4690, "step"), count(0.5, "GPU"), count(2.0, "GPU")
+    ('1 epoch', '4,690 steps', '0.5 GPUs', '2 GPUs')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    figure = int(number) if number == int(number) else number
+    return f"{figure:,} {noun}{'' if number == 1 else 's'}"
 
 
 def columns(records: Iterable[Mapping[str, Any]]) -> list[str]:

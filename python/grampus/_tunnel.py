@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from grampus import _native, _preload, _programs
 from grampus._folders import with_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Ticket(NamedTuple):
@@ -37,8 +40,11 @@ def prepare(ahead: Ahead) -> None:
         )
 
 
-def serve(ticket: Ticket) -> str | None:
-    """Serve the driver until it has no use for this task any more; return why that cannot be, if so."""
+def serve(ticket: Ticket, gpus: Sequence[str] | None = None) -> str | None:
+    """Serve the driver until it has no use for this task any more; return why that cannot be, if so.
+
+    `gpus` are those that the worker sees, by default those that this task sees.
+    """
     if ticket.version != _native.__version__:
         return (
             f"{platform.node()} has grampus {_native.__version__} in {sys.executable}, the driver has "
@@ -49,7 +55,7 @@ def serve(ticket: Ticket) -> str | None:
             ticket.join,
             ticket.slot,
             _programs.supervisor(sys.executable),
-            _environment(ticket.folders),
+            _environment(ticket.folders, gpus),
             ticket.silent_after_ms,
         )
     except _native.GrampusError as error:
@@ -57,8 +63,10 @@ def serve(ticket: Ticket) -> str | None:
     return None
 
 
-def _environment(folders: list[str]) -> list[tuple[str, str]]:
+def _environment(folders: list[str], gpus: Sequence[str] | None = None) -> list[tuple[str, str]]:
     return [
         ("PYTHONPATH", os.pathsep.join(filter(None, with_folders(folders)))),
         _programs.role("supervisor"),
+        # What runs beside this task has GPUs of its own: it must not be this process that is changed.
+        *([] if gpus is None else [("CUDA_VISIBLE_DEVICES", ",".join(gpus))]),
     ]

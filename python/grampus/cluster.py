@@ -24,15 +24,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from grampus._wish import Wish
-    from grampus.engine import Launcher
     from grampus.frames.supply import Site
 
 Packed = TypeVar("Packed")
 
 # What the other side counts with.
 _MOST = 2**31 - 1
-# Room for the ports of data above it.
-_LAST_PORT = 65_000
 # A year: a timeout is no timeout beyond it.
 _LONGEST = 365 * 24 * 3600
 # What a log file is waited for.
@@ -135,6 +132,7 @@ class Cluster:
         *,
         master: str | None = None,
         cores_per_worker: int | None = None,
+        gpus_per_worker: float | None = None,
         memory: str | None = None,
         conf: dict[str, str] | None = None,
         address: str | None = None,
@@ -153,21 +151,18 @@ class Cluster:
             master: of a new session: `local[2]`, `local-cluster[2,1,1024]`, `spark://…`, or `sc://…` for
                 Connect.
             cores_per_worker: by default `spark.task.cpus`.
+            gpus_per_worker: by default `spark.task.resource.gpu.amount`, or one where executors have enough.
             memory: of each executor of a new session, such as "4g".
             conf: settings of a new session.
             address, port: of this machine as the executors reach it; by default `spark.driver.host` and any.
             threads, preload, log_dir, start_timeout, heartbeat_timeout: see `grampus.init`.
         """
+        from grampus.engine import Asked
         from grampus.launchers.spark import Spark, session_for
 
         settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
-        number, within = _port(port), settings.start_timeout
-        return _of_engine(
-            lambda cores: Spark(session_for(session, master, memory, conf), cores, address, number, within),
-            workers,
-            cores_per_worker,
-            settings,
-        )
+        asked = Asked.checked(workers, cores_per_worker, gpus_per_worker, address, port, start_timeout)
+        return asked.cluster(lambda: Spark(session_for(session, master, memory, conf), asked), settings)
 
     @classmethod
     def ray(
@@ -176,6 +171,7 @@ class Cluster:
         *,
         master: str | None = None,
         cores_per_worker: int | None = None,
+        gpus_per_worker: float | None = None,
         address: str | None = None,
         port: int = 0,
         threads: int | None = None,
@@ -187,20 +183,20 @@ class Cluster:
         """Workers on the nodes of Ray, which hold CPUs only while they work.
 
         Args:
-            workers: how many; by default one for each CPU.
-            master: of a Ray cluster, `host:6379`; by default the one that this process is connected to, that
-                of `RAY_ADDRESS`, or a new one on this machine.
+            workers: how many; by default one for each CPU, or for each GPU where there are some.
+            master: the address of a Ray cluster, `host:6379`; by default the one that this process is
+                connected to, that of `RAY_ADDRESS`, or a new one on this machine.
             cores_per_worker: CPUs of each, by default 1.
+            gpus_per_worker: by default one where there are enough; a part, such as 0.5, shares one.
             address, port: of this machine as the nodes reach it; by default that of this node and any.
             threads, preload, log_dir, start_timeout, heartbeat_timeout: see `grampus.init`.
         """
+        from grampus.engine import Asked
         from grampus.launchers.ray import Ray
 
         settings = Settings.checked(threads, preload, log_dir, start_timeout, heartbeat_timeout)
-        number = _port(port)
-        return _of_engine(
-            lambda cores: Ray(master, cores, address, number), workers, cores_per_worker, settings
-        )
+        asked = Asked.checked(workers, cores_per_worker, gpus_per_worker, address, port, start_timeout)
+        return asked.cluster(lambda: Ray(master, asked), settings)
 
     @property
     def is_replaceable(self) -> bool:
@@ -404,29 +400,6 @@ class Settings(NamedTuple):
             _seconds(start_timeout, "start_timeout"),
             _seconds(heartbeat_timeout, "heartbeat_timeout", least=0.1),
         )
-
-
-def _of_engine(
-    make: Callable[[int | None], Launcher],
-    workers: int | None,
-    cores_per_worker: int | None,
-    settings: Settings,
-) -> Cluster:
-    """Workers that an engine starts; by default as many as it has slots for."""
-    from grampus.engine import EngineCluster
-
-    # Before the engine is started, which takes seconds: what was asked for wrongly starts nothing.
-    cores = None if cores_per_worker is None else whole(cores_per_worker, "cores_per_worker")
-    count = None if workers is None else whole(workers, "workers")
-    launcher = make(cores)
-    return EngineCluster(launcher, launcher.slots() if count is None else count, settings)
-
-
-def _port(port: int) -> int:
-    number = whole(port, "port", least=0)
-    if number > _LAST_PORT:
-        raise ValueError(f"port must be at most {_LAST_PORT}, it is {number}")
-    return number
 
 
 def _started(workers: int, settings: Settings, **where: Any) -> _native.Cluster:

@@ -8,21 +8,86 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from grampus import _console, _native
 from grampus._folders import own_folders
 from grampus._starting import explaining, starting
 from grampus._tunnel import Ahead, Ticket
+from grampus._warning import warn
 from grampus.cluster import STOP_WITHIN, Cluster, Settings, begun, whole
 from grampus.errors import ClusterError, GrampusError
 from grampus.frames.supply import Site
+from grampus.launchers.gpus import share
+from grampus.launchers.reach import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from grampus.launchers.reach import Knock
+
+# Room for the ports of data above it.
+_LAST_PORT = 65_000
 # How long the tasks of an engine may take to end once their workers have.
 _END_WITHIN = 10.0
+
+
+class Asked(NamedTuple):
+    """What was asked for of all workers, and of the address under which they reach this machine."""
+
+    workers: int | None
+    cores: int | None
+    gpus: float | None
+    address: str | None
+    port: int
+    # Seconds within which the engine must have begun.
+    within: float
+
+    @classmethod
+    def checked(
+        cls,
+        workers: int | None,
+        cores: int | None,
+        gpus: float | None,
+        address: str | None,
+        port: int,
+        within: float,
+    ) -> Asked:
+        """As the user gave it."""
+        number = whole(port, "port", least=0)
+        if number > _LAST_PORT:
+            raise ValueError(f"port must be at most {_LAST_PORT}, it is {number}")
+        return cls(
+            None if workers is None else whole(workers, "workers"),
+            None if cores is None else whole(cores, "cores_per_worker"),
+            None if gpus is None else _gpus(gpus),
+            address,
+            number,
+            within,
+        )
+
+    def cluster(self, make: Callable[[], Launcher], settings: Settings) -> EngineCluster:
+        """Workers that an engine starts; by default as many as it has slots for."""
+        # The engine is started here, which takes seconds: what was asked for wrongly has been refused.
+        launcher = make()
+        given = share(launcher.gpus, self.workers, launcher.available_gpus())
+        if given.advice is not None:
+            warn(given.advice)
+        launcher.gpus = given.gpus
+        bind = launcher.bind or bind_for(launcher.address)
+        if launcher.is_client:
+            why = refusal(launcher.address, bind, launcher.port, launcher.ask)
+            if why is not None:
+                raise ClusterError(why)
+        return EngineCluster(launcher, launcher.slots() if self.workers is None else self.workers, settings)
+
+
+def _gpus(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"gpus_per_worker must be a number, it is {value!r}")
+    if value < 0 or (value > 1 and value != int(value)):
+        raise ValueError(f"gpus_per_worker must be a whole number, or a part of one GPU, it is {value}")
+    return value
 
 
 class Launcher(Protocol):
@@ -36,10 +101,18 @@ class Launcher(Protocol):
     port: int
     # Of each worker.
     cores: int
+    # Of each worker: none leaves them to the engine, and 0 hides them.
+    gpus: float | None
     # With which data is read, if the engine has such a thing.
     session: Any
+    # Whether this process is connected to a server of the engine alone, which tasks need not reach.
+    is_client: bool
     # Tasks come one after the other into the same process.
     reuses: bool
+
+    def available_gpus(self) -> float:
+        """How many GPUs workers can have, where they ask for them."""
+        ...
 
     def slots(self) -> int:
         """How many workers can run at once."""
@@ -55,6 +128,10 @@ class Launcher(Protocol):
 
     def run(self, ticket: Ticket) -> str | None:
         """Have a task call `_tunnel.serve`; return what it returns, or why there is none, in words."""
+        ...
+
+    def ask(self, knock: Knock, within: float) -> str | None:
+        """Have a small task knock; return what it returns and what to do; nothing where it did not begin."""
         ...
 
     def waits_for(self) -> str | None:
@@ -104,7 +181,9 @@ class EngineCluster(Cluster):
         self.workers = workers
         self.cores_per_worker = launcher.cores
         bind = launcher.bind or bind_for(launcher.address)
-        ahead = Ahead(own_folders(), settings.preload) if launcher.reuses else None
+        # What is started in advance sees all GPUs, which workers that ask for some do not.
+        prepares = launcher.reuses and launcher.gpus is None
+        ahead = Ahead(own_folders(), settings.preload) if prepares else None
         self.site: Site = Site(
             launcher.name,
             launcher.session,

@@ -41,7 +41,16 @@ _session = _Session()
 _KINDS = ("local", "spark", "ray")
 # What all kinds of clusters can be told, and what only those of engines.
 _EVERYWHERE = ("workers", "threads", "preload", "log_dir", "start_timeout", "heartbeat_timeout")
-_OF_ENGINES = ("master", "session", "cores_per_worker", "memory", "conf", "address", "port")
+_OF_ENGINES = (
+    "master",
+    "session",
+    "cores_per_worker",
+    "gpus_per_worker",
+    "memory",
+    "conf",
+    "address",
+    "port",
+)
 
 
 @public
@@ -52,6 +61,7 @@ def init(
     master: str | None = None,
     session: Any = None,
     cores_per_worker: int | None = None,
+    gpus_per_worker: float | None = None,
     memory: str | None = None,
     conf: dict[str, str] | None = None,
     address: str | None = None,
@@ -67,7 +77,8 @@ def init(
     Args:
         workers: how many; by default one for each core that this process may use.
         cluster: "local", "spark", "ray", or a `Cluster` that was made by hand.
-        master, cores_per_worker, address, port: of Spark and Ray: see `Cluster.spark` and `Cluster.ray`.
+        master, cores_per_worker, gpus_per_worker, address, port: of Spark and Ray: see `Cluster.spark` and
+            `Cluster.ray`. `master` is the address of the engine, `address` that of this machine.
         session, memory, conf: of Spark.
         threads: of each worker; by default `OMP_NUM_THREADS` where it is set, otherwise the cores divided
             by the workers.

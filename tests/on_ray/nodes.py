@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import secrets
@@ -10,11 +11,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _CLONE_NEWNET = 0x40000000
 UP_WITHIN = 60.0
-HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+HEAD, OTHER, THIRD = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 PORT = 6379
 
 
@@ -88,16 +90,28 @@ class Nodes:
                 start_new_session=True,
             )
 
+    @contextlib.contextmanager
+    def third(self, cpus: int, gpus: int = 0) -> Iterator[None]:
+        """One more node meanwhile; its GPUs are none but in Ray's books."""
+        self._start(THIRD, cpus, f"--address={self.address}", f"--num-gpus={gpus}")
+        try:
+            yield
+        finally:
+            self._end(self._nodes.pop(THIRD))
+
     def close(self) -> None:
         """End both, the head last."""
-        for node in reversed(self._nodes.values()):
-            node.send_signal(signal.SIGTERM)
-            try:
-                node.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(node.pid, signal.SIGKILL)
-                node.wait(10)
-        self._nodes.clear()
+        while self._nodes:
+            self._end(self._nodes.popitem()[1])
+
+    @staticmethod
+    def _end(node: subprocess.Popen[bytes]) -> None:
+        node.send_signal(signal.SIGTERM)
+        try:
+            node.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(node.pid, signal.SIGKILL)
+            node.wait(10)
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -11,7 +12,7 @@ from frame_models import answers, mlp, named, numbers, price_learner, prices, ta
 
 import grampus as gp
 from grampus.errors import ClusterError, NoColumn
-from grampus.frames.ray_blocks import materialized
+from grampus.frames.ray_blocks import batches, materialized
 from grampus.frames.scan import files_of
 
 
@@ -80,6 +81,43 @@ def test_pandas_and_ray_agree(data):
         local = estimator.predict(table().to_pandas(), feature_cols=[["a", "b", "c"]])["prediction"]
     found = whole(estimator.predict(data, feature_cols=[["a", "b", "c"]]))["prediction"]
     np.testing.assert_allclose(numbers(found), np.stack(local.to_list()), atol=1e-5)
+
+
+class Comparisons(torch.nn.Module):
+    """A row of a million booleans, of which as many are true as the input says."""
+
+    WIDTH = 1_000_000
+
+    def forward(self, inputs):
+        return torch.arange(self.WIDTH) < inputs[:, :1]
+
+
+@pytest.mark.timeout(180)
+def test_a_block_with_more_than_two_to_the_31_answers(ray):
+    """More than the offsets of one list of Arrow can count; Ray stores them as bits."""
+    counts = np.arange(2200)
+    estimator = gp.Estimator.from_torch(model=Comparisons(), optimizer=None, workers=1)
+    data = ray.data.from_arrow(pa.table({"x": counts.astype("f4"), "id": counts}))
+    made = estimator.predict(data, feature_cols=[["x"]], batch_size=100)
+    seen = []
+    for part in made.iter_batches(batch_format="pyarrow", batch_size=None, prefetch_batches=0):
+        lists = part["prediction"].combine_chunks()
+        assert set(pc.list_value_length(lists).to_pylist()) == {Comparisons.WIDTH}
+        true = [pc.sum(row.values).as_py() for row in lists]
+        assert true == part["id"].to_pylist()
+        seen += true
+    assert sorted(seen) == counts.tolist()
+
+
+def test_lists_of_a_block_that_no_one_list_could_hold():
+    """Two chunks of a table, such as a join leaves behind."""
+    half = pa.ListArray.from_arrays(
+        pa.array(np.arange(1101, dtype="i4") * 1_000_000), pa.array(np.zeros(1_100_000_000, bool))
+    )
+    found = batches(pa.table({"x": pa.chunked_array([half, half])}))
+    assert [batch.num_rows for batch in found] == [1100, 1100]
+    joined = pa.table({"x": pa.chunked_array([half.slice(0, 2), half.slice(1098)])})
+    assert [batch.num_rows for batch in batches(joined)] == [4]
 
 
 # Files

@@ -79,7 +79,7 @@ class Answering:
         # was imported can be imported by no later task of the process. The pool waits for its thread.
         with ThreadPoolExecutor(1) as pool:
             self._framework, loaded = pool.submit(_imported, body).result()
-        spec, weights, seed, self._wanted, self._at_once, self._names = loaded
+        spec, weights, seed, self._wanted, self.at_once, self._names = loaded
         self._lanes = Lanes(_Alone(), range(1), 1, seed, threads)  # type: ignore[arg-type]
         self._spec = spec
         self._model = self._framework.model(spec, self._lanes, weights, training=False)
@@ -91,7 +91,7 @@ class Answering:
     def answers(self, table: _native.Table) -> dict[str, Any]:
         """Arrays for the rows of a table, by the names of their columns: a pure function of these rows."""
         # With a window, nothing is kept: each row is copied once, into the batch that it is part of.
-        data = Data(Rows(self._wanted, window=1, tables=[table]), self._at_once, given=True)
+        data = Data(Rows(self._wanted, window=1, tables=[table]), self.at_once, given=True)
         with (
             closing(self._framework.feed(data, self._lanes, self._spec, training=False)) as feed,
             self._model.evaluating(),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from grampus.errors import DataError
+from grampus._ray_resources import scarcity
+from grampus._starting import explaining
+from grampus.errors import ClusterError, DataError
 from grampus.frames.depositing import Order, Receipt, deposit, deposit_groups
 from grampus.frames.ray_blocks import materialized
 from grampus.frames.supply import Call, Site, read_by_workers
@@ -29,12 +31,15 @@ class FrameJob:
     def __init__(self, dataset: Any, wanted: Wanted, order_by: Any) -> None:
         """Rows are sorted by columns, where some are given."""
         self._names = list(wanted.columns)
-        if order_by is not None:
-            dataset = dataset.sort(order_by)
-        self._blocks = materialized(dataset).to_arrow_refs()
+        self._dataset = dataset if order_by is None else dataset.sort(order_by)
+        self._blocks: list[Any] = []
 
     def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
         """Deposit all blocks, or only these."""
+        if only is None:
+            # Before Ray Data begins, which waits without end, and in silence.
+            _wait_for_cpu(order.wait)
+            self._blocks = materialized(self._dataset).to_arrow_refs()
         task = _remote(_deposited, only is not None)
         chosen = range(len(self._blocks)) if only is None else only
         return _collected([task.remote(self._blocks[at], order, at, self._names) for at in chosen])
@@ -53,6 +58,8 @@ class FilesJob:
 
     def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
         """Deposit all partitions, or only these."""
+        if only is None:
+            _wait_for_cpu(order.wait)
         task = _remote(deposit_groups, only is not None)
         chosen = range(len(self._parts)) if only is None else only
         return _collected([task.remote(self._files, self._parts[at], order, at) for at in chosen])
@@ -67,6 +74,28 @@ def _remote(function: Any, again: bool) -> Any:
     import ray
 
     return ray.remote(function).options(num_cpus=0 if again else 1, scheduling_strategy="SPREAD")
+
+
+def _wait_for_cpu(within: float) -> None:
+    """Until a task could begin; say what is waited for, and raise where that takes too long."""
+    import ray
+
+    first = ray.remote(_begun).options(num_cpus=1).remote()
+    what = "a CPU for the tasks that read the rows"
+    try:
+        with explaining(lambda: f"waiting up to {within:g} s for {what}; {scarcity(ray)}"):
+            ray.get(first, timeout=within)
+    except ray.exceptions.GetTimeoutError:
+        raise ClusterError(
+            f"there was not {what} within {within:g} s; {scarcity(ray)}: free one, start more nodes "
+            "(ray start), or raise start_timeout"
+        ) from None
+    finally:
+        ray.cancel(first)
+
+
+def _begun() -> None:
+    pass
 
 
 def _collected(refs: list[Any]) -> list[Receipt]:

@@ -8,18 +8,22 @@ from grampus import _native
 from grampus._training.answering import answering
 from grampus.errors import ClusterError, DataError
 from grampus.frames.places import placed
+from grampus.frames.ray_blocks import batches, rows_at_once
 from grampus.frames.vectors import column, plain
 from grampus.shards import keys, rows
 
 if TYPE_CHECKING:
-    from grampus._training.answering import Snapshot
+    from collections.abc import Iterator
+
+    from grampus._training.answering import Answering, Snapshot
     from grampus.shards.batches import Wanted
 
 
 def predicted(dataset: Any, model: Snapshot, wanted: Wanted) -> Any:
     """The data set with the columns that the model answers; nothing runs yet.
 
-    The model lies in the object store once; a process of Ray loads it once, for all blocks that it gets.
+    The model lies in the object store once; a process of Ray loads it once, for all blocks that it gets. What
+    it answers goes there in parts, so that neither a block nor its answers need to fit into memory twice.
     """
     import ray
 
@@ -29,20 +33,37 @@ def predicted(dataset: Any, model: Snapshot, wanted: Wanted) -> Any:
         keys.check(wanted.columns, known.names)
     kept, name, names = ray.put(model.body), model.name, list(wanted.columns)
 
-    def answer(table: Any) -> Any:
+    def answer(table: Any) -> Iterator[Any]:
         if not table.num_rows:
-            return table
+            yield table
+            return
         keys.check(names, table.column_names)
-        given = plain(table.select(names).combine_chunks().to_batches()[0])
-        try:
-            found = answering(name, lambda: ray.get(kept)).answers(_native.Table.from_stream(given))
-        except DataError as error:
-            raise DataError(placed(str(error))) from None
-        for each, array in found.items():
-            table = rows.with_column(table, each, column(array))
-        return table
+        yield from _answered(answering(name, lambda: ray.get(kept)), table, names)
 
     return dataset.map_batches(answer, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
+
+
+def _answered(model: Answering, table: Any, names: list[str]) -> Iterator[Any]:
+    """The rows of a block with what the model answers, in parts."""
+    first, size = 0, model.at_once
+    while first < table.num_rows:
+        for given in batches(table.slice(first, size).select(names)):
+            try:
+                found = model.answers(_native.Table.from_stream(plain(given)))
+            except DataError as error:
+                raise DataError(placed(str(error), first=first)) from None
+            answered = sum(array.nbytes for array in found.values()) / given.num_rows
+            yield from _with_columns(table.slice(first, given.num_rows), found, rows_at_once(answered))
+            first += given.num_rows
+            size = rows_at_once(given.nbytes / given.num_rows + answered, model.at_once)
+
+
+def _with_columns(table: Any, found: dict[str, Any], together: int) -> Iterator[Any]:
+    for first in range(0, table.num_rows, together):
+        part = table.slice(first, together)
+        for name, array in found.items():
+            part = rows.with_column(part, name, column(array[first : first + together]))
+        yield part
 
 
 def check_running() -> None:

@@ -37,7 +37,10 @@ def device_of(module: Any, asked: str | None) -> torch.device:
     wanted = None if asked is None else _device(asked)
     count = torch.cuda.device_count() if wanted is None or wanted.type == "cuda" else 0
     if wanted is not None and wanted.type == "cuda" and count == 0:
-        raise ValueError(f"device={asked!r} was asked for, and this worker sees no GPU: leave device out")
+        raise ValueError(
+            f"device={asked!r} was asked for, and this worker sees no GPU: leave device out, "
+            "or ask an engine for some (gpus_per_worker)"
+        )
     if wanted is not None and wanted != torch.device("cuda"):
         return wanted
     return torch.device("cuda", context.local_rank() % count) if count else now

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from grampus._ray_resources import resources, scarcity
+from grampus._starting import explaining
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
+from grampus.launchers.gpus import per_worker, room
+
+if TYPE_CHECKING:
+    from grampus.engine import Asked
+    from grampus.launchers.reach import Knock
 
 
 class Ray:
@@ -17,20 +24,35 @@ class Ray:
     # An actor has a process of its own.
     reuses = False
 
-    def __init__(self, master: str | None, cores: int | None, address: str | None, port: int) -> None:
-        """`cores` of each worker, by default 1."""
+    def __init__(self, master: str | None, asked: Asked) -> None:
+        """Each worker has one core unless others are asked for."""
         self._ray = _connected(master)
-        self.cores = 1 if cores is None else cores
-        self.address = address or str(self._ray.util.get_node_ip_address())
+        self.is_client = bool(self._ray.util.client.ray.is_connected())
+        self.cores = asked.cores or 1
+        self.gpus = asked.gpus
+        self.address = asked.address or str(self._ray.util.get_node_ip_address())
         self.bind: str | None = None
-        self.port = port
+        self.port = asked.port
         self._group: Any = None
         self._bundles = 0
 
+    def available_gpus(self) -> float:
+        """How many there are, others' included."""
+        return float(sum(node.get("GPU", 0) for node in self._nodes()))
+
     def slots(self) -> int:
         """How many workers can run at once."""
-        nodes = [node for node in self._ray.nodes() if node["Alive"]]
-        return sum(int(node["Resources"].get("CPU", 0)) // self.cores for node in nodes)
+        found = room(self._nodes(), self.cores, self.gpus)
+        if not found:
+            raise ClusterError(
+                f"this Ray has no node for a worker of {per_worker(self.cores, self.gpus)}, "
+                f"{resources(self._ray)}: say how many workers there are to be, and they are waited for "
+                "until an autoscaler has started nodes, or start some (ray start)"
+            )
+        return found
+
+    def _nodes(self) -> list[dict[str, float]]:
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
     def hosts(self) -> int:
         """On how many nodes there are CPUs."""
@@ -40,20 +62,25 @@ class Ray:
         return len({node["NodeManagerAddress"] for node in alive})
 
     def begin(self, workers: int, within: float) -> None:
-        """Reserve the cores of all workers, on as few nodes as can be; nodes may be joining."""
+        """Reserve the resources of all workers, on as few nodes as can be; an autoscaler may start some."""
         ray = self._ray
         if not ray.is_initialized():
             raise ClusterError("Ray was shut down: call ray.init, and grampus.init again")
-        self._group = ray.util.placement_group([{"CPU": self.cores}] * workers, strategy="PACK")
+        bundle = {"CPU": self.cores} | ({"GPU": self.gpus} if self.gpus else {})
+        # What is pending is what an autoscaler looks at.
+        self._group = ray.util.placement_group([bundle] * workers, strategy="PACK")
         self._bundles = workers
+        asked = f"{workers} workers of {per_worker(self.cores, self.gpus)} each"
         try:
-            ray.get(self._group.ready(), timeout=within)
+            with explaining(lambda: f"waiting up to {within:g} s for {asked}; {scarcity(ray)}"):
+                ray.get(self._group.ready(), timeout=within)
         except ray.exceptions.GetTimeoutError:
+            why = scarcity(ray)
             self.end()
-            have, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
             raise ClusterError(
-                f"{workers} workers with {self.cores} CPUs each were asked for, this Ray has {have:g} CPUs, "
-                f"of which {free:g} are free: ask for fewer workers, or start more nodes (ray start)"
+                f"{asked} were asked for, and within {within:g} s there was no room for them; {why}: ask for "
+                "fewer workers, start more nodes (ray start), or raise start_timeout where an autoscaler "
+                "takes longer"
             ) from None
 
     def run(self, ticket: Ticket) -> str | None:
@@ -64,15 +91,28 @@ class Ray:
             self._group, placement_group_bundle_index=ticket.slot
         )
         seat = ray.remote(_Seat).options(
-            num_cpus=self.cores, scheduling_strategy=strategy if placed else "DEFAULT", max_restarts=0
+            num_cpus=self.cores,
+            num_gpus=self.gpus or None,
+            scheduling_strategy=strategy if placed else "DEFAULT",
+            max_restarts=0,
         )
         try:
-            why = ray.get(seat.remote().serve.remote(ticket))
+            why = ray.get(seat.remote().serve.remote(ticket, self.gpus == 0))
         except Exception as error:
             return _explained(error)
-        if why is not None and "cannot reach the driver" in why:
-            return f"{why}: name an address of this machine that the nodes reach, grampus.init(address=…)"
-        return None if why is None else str(why)
+        return _advised(why)
+
+    def ask(self, knock: Knock, within: float) -> str | None:
+        """Run a task that takes no CPU."""
+        ray = self._ray
+        asked = ray.remote(_knocked).options(num_cpus=0, max_retries=0).remote(knock)
+        try:
+            return _advised(ray.get(asked, timeout=within))
+        except ray.exceptions.GetTimeoutError:
+            ray.cancel(asked)
+            return None
+        except Exception as error:
+            return _explained(error)
 
     def waits_for(self) -> str | None:
         """Not known."""
@@ -92,8 +132,22 @@ class Ray:
 class _Seat:
     """What runs on a node."""
 
-    def serve(self, ticket: Ticket) -> str | None:
-        return serve(ticket)
+    def serve(self, ticket: Ticket, hides_gpus: bool) -> str | None:
+        # Otherwise Ray has said which GPUs are those of this actor.
+        return serve(ticket, gpus=[] if hides_gpus else None)
+
+
+def _knocked(knock: Knock) -> str | None:
+    return knock.connect()
+
+
+def _advised(why: str | None) -> str | None:
+    if why is not None and "cannot reach the driver" in why:
+        return (
+            f"{why}: name an address of this machine that the nodes reach, grampus.init(address=…), or run "
+            "the program on a node (`ray job submit -- python …`)"
+        )
+    return why
 
 
 def _connected(master: str | None) -> Any:

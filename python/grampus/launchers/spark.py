@@ -7,6 +7,7 @@ dynamic allocation. Here a lost task is one lost worker: Spark runs it again by 
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import threading
@@ -18,10 +19,14 @@ from grampus._spark_queue import Holders, QueuedJob, explained, holders, run
 from grampus._spark_versions import check_version, is_connect, map_in_arrow
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
+from grampus.launchers.gpus import on_whole_gpus, per_worker
 from grampus.launchers.spark_executors import registered_slots, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from grampus.engine import Asked
+    from grampus.launchers.reach import Knock
 
 
 class Spark:
@@ -29,20 +34,18 @@ class Spark:
 
     name = "spark"
 
-    def __init__(
-        self, session: Any, cores: int | None, address: str | None, port: int, within: float
-    ) -> None:
-        """`cores` of each worker, by default those of a task; executors are waited for `within` seconds."""
+    def __init__(self, session: Any, asked: Asked) -> None:
+        """Each worker has the cores and GPUs of a task unless others are asked for."""
         check_version(session)
         self.session = session
-        self._classic = not is_connect(session)
-        task_cores = int(self._setting("spark.task.cpus", "1"))
-        self.cores = task_cores if cores is None else cores
-        self._profile = None if self.cores == task_cores else _profile(self.cores)
-        self.bind = None if address else self._setting("spark.driver.bindAddress", None)
-        self.address = address or self._setting("spark.driver.host", None) or self._towards_server()
-        self.port = port
-        self._within = within
+        self.is_client = is_connect(session)
+        self._of_task = int(self._setting("spark.task.cpus", "1")), self._gpu_setting("task") or None
+        self.cores = asked.cores or self._of_task[0]
+        self.gpus = self._of_task[1] if asked.gpus is None else asked.gpus
+        self.bind = None if asked.address else self._setting("spark.driver.bindAddress", None)
+        self.address = asked.address or self._setting("spark.driver.host", None) or self._towards_server()
+        self.port = asked.port
+        self._within = asked.within
         self.reuses = self._setting("spark.python.worker.reuse", "true") == "true"
         # Of workers that run, or are to run.
         self._jobs: set[QueuedJob] = set()
@@ -51,8 +54,11 @@ class Spark:
         self._lock = threading.Lock()
 
     def _setting(self, name: str, default: Any) -> Any:
-        conf = self.session.sparkContext.getConf() if self._classic else self.session.conf
+        conf = self.session.conf if self.is_client else self.session.sparkContext.getConf()
         return conf.get(name, default)
+
+    def _gpu_setting(self, of: str) -> float:
+        return float(self._setting(f"spark.{of}.resource.gpu.amount", "0"))
 
     def _towards_server(self) -> str:
         """The address of this machine on its way to the server of a Connect session."""
@@ -62,16 +68,28 @@ class Spark:
             probe.connect((where.hostname or "localhost", where.port or 15002))
             return str(probe.getsockname()[0])
 
+    def available_gpus(self) -> float:
+        """Executors that have GPUs are taken to have enough: how many there will be is not known."""
+        return math.inf if self._gpu_setting("executor") else 0.0
+
     def slots(self) -> int:
         """How many workers can run at once; executors that are starting are waited for."""
-        if self._classic:
-            tasks = registered_slots(self.session, self._setting, self._within)
-            found = tasks * int(self._setting("spark.task.cpus", "1")) // self.cores
-        else:
+        if self.is_client:
             found = self._parts_of_a_range() // self.cores
+        else:
+            found = self._workers_on(registered_slots(self.session, self._setting, self._within))
         if not found:
             raise ClusterError(self._too_few(1, 0))
         return found
+
+    def _workers_on(self, tasks: int) -> int:
+        """How many workers run at once where so many tasks of a classic session do."""
+        found = tasks * self._of_task[0] // self.cores
+        if not self.gpus:
+            return found
+        # The driver is among them.
+        executors = int(self.session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        return min(found, executors * on_whole_gpus(self._gpu_setting("executor"), self.gpus))
 
     def _parts_of_a_range(self) -> int:
         """What a Connect session tells of its cores: into how many parts it cuts a range by itself."""
@@ -82,7 +100,7 @@ class Spark:
 
     def hosts(self) -> int:
         """On how many hosts there are executors."""
-        if not self._classic:
+        if self.is_client:
             raise ClusterError(
                 "Spark Connect does not say on which hosts its executors are: pass workers=, and leave "
                 "workers_per_node out"
@@ -106,22 +124,21 @@ class Spark:
         self._failed = False
         if self._is_stopped():
             raise ClusterError("the Spark session was stopped: make another, and call grampus.init with it")
-        if not self._classic or self._setting("spark.dynamicAllocation.enabled", "false") == "true":
+        if self.is_client or self._setting("spark.dynamicAllocation.enabled", "false") == "true":
             # How many there can be is not known; whoever waits in vain is told.
             return
-        cores = int(self._setting("spark.task.cpus", "1"))
-        found = wait_for(self.session, -(-workers * self.cores // cores), within) * cores // self.cores
+        found = wait_for(self.session, workers, self._workers_on, within)
         if found < workers:
             raise ClusterError(self._too_few(workers, found))
 
     def _is_stopped(self) -> bool:
-        if self._classic:
-            context = self.session.sparkContext
-            return context._jsc is None or bool(context._jsc.sc().isStopped())
-        return bool(self.session.is_stopped)
+        if self.is_client:
+            return bool(self.session.is_stopped)
+        context = self.session.sparkContext
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
 
     def _too_few(self, workers: int, slots: int) -> str:
-        each = f" of {self.cores} cores" if self.cores > 1 else ""
+        each = f" of {per_worker(self.cores, self.gpus)}" if self.cores > 1 or self.gpus else ""
         master = self._setting("spark.master", "")
         found = re.fullmatch(r"local(?:\[(?:\d+|\*)\])?", master)
         if found:
@@ -131,6 +148,8 @@ class Spark:
                 f"raise spark.cores.max (now {self._setting('spark.cores.max', 'not set')}), "
                 f"spark.executor.instances or spark.executor.cores, or add machines"
             )
+            if self.gpus:
+                how += ", or compute on CPUs with gpus_per_worker=0"
         return (
             f"{workers} workers{each} were asked for, and this Spark has {slots} slots for them: {how}; "
             f"or ask for workers={max(slots, 1)}"
@@ -144,19 +163,43 @@ class Spark:
         try:
             with job:
                 numbers = self.session.range(0, 1, 1, 1)
-                why = map_in_arrow(numbers, _Task(ticket), "why string", self._profile)[0][0]
+                task = _Task(ticket, hides_gpus=self.gpus == 0)
+                why = map_in_arrow(numbers, task, "why string", self._profile())[0][0]
         except Exception as error:
             why = self._explained(error)
         finally:
             with self._lock:
                 self._jobs.discard(job)
         self._failed = self._failed or why is not None
-        if why is not None and "cannot reach the driver" in why:
-            return (
-                f"{why}: name an address of this machine that the executors reach, grampus.init(address=…), "
-                "or set spark.driver.host; with a firewall, open grampus.init(port=…)"
+        return _advised(why)
+
+    def ask(self, knock: Knock, within: float) -> str | None:
+        """Run a job of one task, unless it finds no slot for too long."""
+        numbers = self.session.range(0, 1, 1, 1)
+        try:
+            answers = run(
+                self.session,
+                "tries to reach the driver",
+                lambda: map_in_arrow(numbers, _Knocking(knock), "why string", None),
+                within,
+                patience=within,
             )
-        return None if why is None else str(why)
+        except TimeoutError:
+            return None
+        except Exception as error:
+            return self._explained(error)
+        return _advised(answers[0][0])
+
+    def _profile(self) -> Any:
+        """What a task asks for, where that is not what tasks of this session get anyway."""
+        from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+
+        if (self.cores, self.gpus or None) == self._of_task:
+            return None
+        requests = TaskResourceRequests().cpus(self.cores)
+        if self.gpus:
+            requests = requests.resource("gpu", self.gpus)
+        return ResourceProfileBuilder().require(requests).build
 
     def _explained(self, error: Exception) -> str:
         text = str(error)
@@ -220,22 +263,50 @@ class Spark:
 class _Task:
     """What runs on an executor."""
 
-    def __init__(self, ticket: Ticket) -> None:
+    def __init__(self, ticket: Ticket, hides_gpus: bool) -> None:
         self._ticket = ticket
+        self._hides_gpus = hides_gpus
 
     def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
+        yield from _answer(rows, lambda: serve(self._ticket, self._gpus()))
 
-        # Spark ends Python workers that leave rows unread, and with them the supervisor that rests in one.
-        for _ in rows:
-            pass
-        yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([serve(self._ticket)], pyarrow.string())})
+    def _gpus(self) -> list[str] | None:
+        """Those that Spark has given to this task, by which nothing else in its executor is bound."""
+        from pyspark import TaskContext
+
+        if self._hides_gpus:
+            return []
+        context = TaskContext.get()
+        given = None if context is None else context.resources().get("gpu")
+        return None if given is None else list(given.addresses)
 
 
-def _profile(cores: int) -> Any:
-    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+class _Knocking:
+    """What runs on an executor to find out whether it reaches the driver."""
 
-    return ResourceProfileBuilder().require(TaskResourceRequests().cpus(cores)).build
+    def __init__(self, knock: Knock) -> None:
+        self._knock = knock
+
+    def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
+        yield from _answer(rows, self._knock.connect)
+
+
+def _answer(rows: Iterator[Any], ask: Callable[[], str | None]) -> Iterator[Any]:
+    import pyarrow
+
+    # Spark ends Python workers that leave rows unread, and with them the supervisor that rests in one.
+    for _ in rows:
+        pass
+    yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([ask()], pyarrow.string())})
+
+
+def _advised(why: str | None) -> str | None:
+    if why is not None and "cannot reach the driver" in why:
+        return (
+            f"{why}: name an address of this machine that the executors reach, grampus.init(address=…), "
+            "or set spark.driver.host; with a firewall, open grampus.init(port=…)"
+        )
+    return why
 
 
 def session_for(session: Any, master: str | None, memory: str | None, conf: dict[str, str] | None) -> Any:

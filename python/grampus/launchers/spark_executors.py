@@ -48,16 +48,20 @@ def registered_slots(session: Any, setting: Setting, within: float) -> int:
             time.sleep(0.05)
 
 
-def wait_for(session: Any, needed: int, within: float) -> int:
-    """Wait until so many tasks can run at once, and return how many can; fewer where the time is over."""
+def wait_for(session: Any, needed: int, workers_on: Callable[[int], int], within: float) -> int:
+    """Wait until so many workers can run at once, and return how many can; fewer where the time is over.
+
+    `workers_on` says how many can where so many tasks do.
+    """
 
     def why() -> str:
-        wait = f"{slots(session)} of {count(needed, 'slot')} are there, the others are waited for, for up to"
+        there = f"{workers_on(slots(session))} of {count(needed, 'slot')}"
+        wait = f"{there} are there, the others are waited for, for up to"
         return explained(holders(session, []), f"{wait} {within:g} s (start_timeout)")
 
     end = time.monotonic() + within
     with explaining(why):
-        while (found := slots(session)) < needed and time.monotonic() < end:
+        while (found := workers_on(slots(session))) < needed and time.monotonic() < end:
             if session.sparkContext._jsc.sc().isLocal():
                 break
             time.sleep(0.05)
