@@ -13,7 +13,7 @@ import grampus as gp
 from grampus.errors import ClusterError
 from on_ray.nodes import HEAD
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 HOLDER = """
 import sys, ray
@@ -32,14 +32,14 @@ def gpus_of_worker():
 def test_a_start_waits_for_nodes_and_says_so(ray, nodes, capsys):
     """As an autoscaler would bring them."""
     said = []
-    gp.init(6, "ray", start_timeout=90)
+    gp.init(3, "ray", cores_per_worker=2, start_timeout=150)
     with ThreadPoolExecutor(1) as pool:
         ran = pool.submit(gp.run, gp.world_size)
-        words = "waiting up to 90 s for 6 workers of 1 CPU each; this Ray has 4 CPUs, of which 4 are free"
+        words = "waiting up to 150 s for 3 workers of 2 CPUs each; this Ray has 4 CPUs, of which 4 are free"
         assert wait_until(lambda: words in (said.append(capsys.readouterr().err) or "".join(said)), 20)
         assert not ran.done()
         with nodes.third(cpus=2):
-            assert ran.result(80) == [6] * 6
+            assert ran.result(140) == [3] * 3
             gp.stop()
     assert wait_until(lambda: ray.cluster_resources()["CPU"] == 4, 30)
 
