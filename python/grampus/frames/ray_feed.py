@@ -85,13 +85,15 @@ def _wait_for_cpu(within: float) -> None:
     try:
         with explaining(lambda: f"waiting up to {within:g} s for {what}; {scarcity(ray)}"):
             ray.get(first, timeout=within)
-    except ray.exceptions.GetTimeoutError:
+    except BaseException as error:
+        # Never one that has ended: Ray may abort this process over a task that ends as it is cancelled.
+        ray.cancel(first)
+        if not isinstance(error, ray.exceptions.GetTimeoutError):
+            raise
         raise ClusterError(
             f"there was not {what} within {within:g} s; {scarcity(ray)}: free one, start more nodes "
             "(ray start), or raise start_timeout"
         ) from None
-    finally:
-        ray.cancel(first)
 
 
 def _begun() -> None:

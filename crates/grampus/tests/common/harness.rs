@@ -6,7 +6,7 @@ use std::time::Duration;
 use grampus_core::{Clock, SystemClock, Time};
 
 /// Longer than all of it takes on a slow machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs those of the tests that the arguments name, and ends the process.
 pub fn run(tests: &[(&str, fn())]) {
