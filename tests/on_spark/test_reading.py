@@ -112,24 +112,27 @@ def test_hosts_are_those_of_executors(wide_spark):
 
 
 def held(spark):
-    """Bytes that executors hold."""
-    known = spark.sparkContext._jsc.sc().statusStore().executorList(True)
-    executors = [known.apply(place) for place in range(known.size())]
-    return sum(one.memoryUsed() for one in executors if one.id() != "driver")
+    """Bytes of memory that Spark stores things in, as its driver is told by all executors."""
+    known = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().values().toSeq()
+    sizes = [known.apply(place) for place in range(known.size())]
+    return sum(each._1() - each._2() for each in sizes)
 
 
 def test_executors_let_go_of_models(spark):
     frame = from_arrow(spark, table(2)).coalesce(1)
     size, before = 11_200_000, held(spark)
     estimator = gp.Estimator.from_torch(model=Heavy, optimizer="sgd", config={"lr": 0.1})
+    # Weights that are only drawn from a seed are not sent.
+    estimator.load_state_dict(Heavy().state_dict())
     for _ in range(3):
         lazy = estimator.predict(frame, feature_cols="list")
         lazy.collect()
-    # On two executors at most: calls share what was sent.
-    assert wait_until(lambda: held(spark) - before > size / 2, 10)
-    assert held(spark) - before < 2.5 * size
+    # In the driver and on two executors at most: calls share what was sent.
+    assert wait_until(lambda: held(spark) - before > 1.5 * size, 10)
+    assert held(spark) - before < 3.5 * size
     gp.stop()
-    assert wait_until(lambda: held(spark) - before < size / 2, 10)
+    # The driver's own is there until the session ends.
+    assert wait_until(lambda: held(spark) - before < 1.5 * size, 10)
     # What was predicted lazily can still be asked for.
     made = np.stack(lazy.orderBy("id").toPandas()["prediction"])
     np.testing.assert_allclose(made, answers(estimator, numbers(table(2)["list"])), atol=1e-5)
