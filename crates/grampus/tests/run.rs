@@ -37,6 +37,9 @@ impl Place {
     }
 
     fn command(&self, words: &[&str]) -> Command {
+        // A background job of a shell without job control ignores Ctrl-C, and so would all that it starts.
+        // SAFETY: sets no handler, and no other thread does.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
         let mut command = Command::new(env!("CARGO_BIN_EXE_grampus"));
         command
             .arg("run")
