@@ -47,6 +47,8 @@ def add_up_in_torch(count, late, deadline):
 
     global _waits_since
     limit = {} if deadline is None else {"timeout": timedelta(seconds=deadline)}
+    # Torch's store of the meeting before may still listen at its port: each meeting has its own.
+    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
     dist.init_process_group("grampus", **limit)
     try:
         last = dist.get_world_size() - 1
