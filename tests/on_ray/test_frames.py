@@ -15,6 +15,9 @@ from grampus.errors import ClusterError, NoColumn
 from grampus.frames.ray_blocks import batches, materialized
 from grampus.frames.scan import files_of
 
+# The first task of a Ray that has just started may take most of a minute on a busy machine.
+pytestmark = pytest.mark.timeout(120)
+
 
 @pytest.fixture
 def data(ray):
