@@ -78,6 +78,7 @@ _ENGINE = {
     "port": "refused: on_spark/test_workers.py::test_a_driver_that_executors_cannot_reach_is_named",
 }
 _SPARK = {
+    "gpus_per_worker": "on_spark/test_gpus.py::test_gpus_are_asked_for_and_seen_by_their_workers_alone",
     "master": (
         "on_spark/programs/test_sessions.py::PROGRAM",
         "refused: table: test_engine.py::test_what_is_asked_for_wrongly_starts_nothing",
@@ -117,6 +118,9 @@ CITED = {
     "gp.Cluster.ray": {
         **_CLUSTER,
         **_ENGINE,
+        "gpus_per_worker": (
+            "on_ray/test_placement.py::test_gpus_are_asked_for_and_seen_by_their_workers_alone",
+        ),
         "cores_per_worker": "refused: table: test_engine.py::test_what_is_asked_for_wrongly_starts_nothing",
         "master": "refused: on_ray/test_workers.py::test_a_second_connection_is_refused",
     },
@@ -203,6 +207,7 @@ CITED = {
         "batch_size": "test_batches.py::test_predictions_stay_with_their_rows",
         "feature_cols": "test_batches.py::test_predictions_stay_with_their_rows",
         "out": "test_batches.py::test_predictions_stay_with_their_rows",
+        "output_cols": "test_output_columns.py::test_outputs_are_columns_with_the_names_that_are_given",
     },
     "gp.Estimator.score": {
         "y": "test_options.py::test_labels_may_stand_beside_the_rows",

@@ -344,7 +344,8 @@ def test_lightning_modules_get_x_and_y_as_a_pair():
     [
         ((TensorDataset(IDS, Y), Y), "y goes with arrays.*TensorDataset.*leave y out"),
         (("rows.parquet", Y), "y goes with arrays.*label_cols"),
-        ((IDS, 3), r"y is 3.*epochs=3"),
+        # One number is how many epochs there are.
+        ((IDS, 3), "needs a target, and the batch has none"),
         ((IDS, Y[:4]), "differ in their number of rows"),
     ],
     ids=["data set", "path", "epochs", "rows"],
