@@ -1,4 +1,4 @@
-"""What a cluster of Ray has, and who holds it: for messages about what is waited for."""
+"""Resources of a Ray cluster and the programs that hold them, in words for messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMED = 3
 
 
 def scarcity(ray: Any) -> str:
-    """What a cluster has, what of it is free, and which other programs may hold the rest."""
+    """Describe the resources of a cluster, which are free, and which other programs may hold the rest."""
     others = _others(ray)
     held = f", other programs on it are {', '.join(others[:_NAMED])}" if others else ""
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
@@ -20,7 +20,7 @@ def scarcity(ray: Any) -> str:
 
 
 def resources(ray: Any) -> str:
-    """What a cluster has, and what of it is free."""
+    """Describe the resources of a cluster, and how many are free."""
     have, free = ray.cluster_resources(), ray.available_resources()
     parts = [
         f"{count(have.get(unit, 0), unit)}, of which {free.get(unit, 0):g} are free"
@@ -35,7 +35,7 @@ def _others(ray: Any) -> list[str]:
     found: list[str] = []
     if ray.util.client.ray.is_connected():
         return found
-    # No public function tells without a dashboard.
+    # Without a dashboard, Ray has no public function for this.
     with contextlib.suppress(AttributeError, KeyError):
         own = ray.get_runtime_context().get_job_id()
         for job in ray._private.state.jobs():

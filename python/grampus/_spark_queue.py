@@ -1,4 +1,4 @@
-"""Jobs of Spark, and what those without a task wait for: the tasks and applications that hold the slots."""
+"""Runs jobs of Spark, and describes the tasks and applications that hold the slots they wait for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ADVICE = (
 
 
 class Holders(NamedTuple):
-    """What may hold the slots that jobs wait for."""
+    """Holders of the slots that jobs wait for: tasks of this session, and other applications."""
 
     # Slots of this session, those in use included; `None` where that is not known.
     slots: int | None = None
@@ -43,7 +43,7 @@ class Holders(NamedTuple):
     applications: tuple[str, ...] = ()
 
     def has_room(self) -> bool:
-        """Whether a slot is free, so that a task is about to begin: that start is slow, and lacks nothing.
+        """Whether a slot is free: a task is then about to begin, and lacks no slot.
 
         >>> Holders(2, own=1).has_room(), Holders(2, others=2).has_room(), Holders(None).has_room()
         (True, False, False)
@@ -52,7 +52,7 @@ class Holders(NamedTuple):
 
 
 def explained(holders: Holders, what: str = "tasks of Spark that do not begin wait for a free slot") -> str:
-    """What is known of the holders, and what to change.
+    """Describe the known holders of the slots, and what to change.
 
     >>> print(explained(Holders(2, 0, 2, ("2 tasks of 'count'",))).partition(": give")[0])
     tasks of Spark that do not begin wait for a free slot: of 2 slots, this session runs 2 tasks of 'count'
@@ -84,7 +84,7 @@ class QueuedJob:
         """The purpose is shown on Spark's page."""
         self.session, self._purpose = session, purpose
         self.group = f"grampus-{secrets.token_hex(4)}"
-        # What a server of Connect has said.
+        # Whether a task has begun, as a Connect server last reported it.
         self._told: bool | None = None
         self._thread: threading.Thread | None = None
 
@@ -111,12 +111,12 @@ class QueuedJob:
                 self._told = False
 
     def has_begun(self) -> bool | None:
-        """Whether there was a task; `None` where there is no job yet: Spark still plans it."""
+        """Whether a task has begun; `None` while Spark still plans the job."""
         if is_connect(self.session):
             return self._told
         tasks = None
         for stage in _stages(self.session.sparkContext, self.group):
-            # One that failed is run again, and may wait for that.
+            # A failed task does not count: it is run again, and may wait for a slot.
             tasks = (tasks or 0) + stage.numActiveTasks + stage.numCompletedTasks
         return None if tasks is None else tasks > 0
 
@@ -196,7 +196,7 @@ def _wait(thread: threading.Thread, job: QueuedJob, purpose: str, within: float)
 
 
 def holders(session: Any, jobs: Iterable[QueuedJob]) -> Holders:
-    """What may hold the slots that these jobs wait for."""
+    """Find the holders of the slots that these jobs wait for."""
     if is_connect(session):
         return Holders()
     context = session.sparkContext
@@ -220,7 +220,7 @@ def slots(session: Any) -> int:
 
 
 def _stages(context: Any, group: str) -> Iterator[Any]:
-    """What is known of the stages of a group of jobs."""
+    """Stages of a group of jobs."""
     tracker = context.statusTracker()
     for number in tracker.getJobIdsForGroup(group):
         job = tracker.getJobInfo(number)

@@ -212,12 +212,12 @@ def _gone(cluster: Cluster) -> str | None:
     return None if cluster.is_replaceable else "was stopped"
 
 
-# What engines hold elsewhere for this process, and let go when it stops.
+# Called by `stop`: each releases what an engine holds for this process.
 _releases: list[Callable[[], None]] = []
 
 
 def at_stop(release: Callable[[], None]) -> None:
-    """Have a function called with each `stop`."""
+    """Call a function in each `stop`."""
     if release not in _releases:
         _releases.append(release)
 

@@ -86,8 +86,7 @@ def _wait_for_cpu(within: float) -> None:
         with explaining(lambda: f"waiting up to {within:g} s for {what}; {scarcity(ray)}"):
             ray.get(first, timeout=within)
     except BaseException as error:
-        # Never one that has ended: Ray may abort this process over a task that ends as it is cancelled.
-        ray.cancel(first)
+        _cancel([first])
         if not isinstance(error, ray.exceptions.GetTimeoutError):
             raise
         raise ClusterError(
@@ -108,10 +107,18 @@ def _collected(refs: list[Any]) -> list[Receipt]:
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, DataError) else error from None
     except BaseException:
-        for ref in refs:
-            ray.cancel(ref)
+        _cancel(refs)
         raise
     return found
+
+
+def _cancel(refs: list[Any]) -> None:
+    """Cancel tasks that have not ended: Ray may abort this process over one that ends as it is cancelled."""
+    import ray
+
+    _, running = ray.wait(refs, num_returns=len(refs), timeout=0)
+    for ref in running:
+        ray.cancel(ref)
 
 
 def _deposited(table: Any, order: Order, partition: int, names: list[str]) -> Receipt:

@@ -1,4 +1,4 @@
-"""What scalers and indexers do with Spark DataFrames, as plans of Spark: figures alone come to the driver."""
+"""Scalers and indexers as plans of Spark: only figures come to the driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXT, _NUMBER = "__grampus_text", "__grampus_number"
 
 
 def moments(frame: Any, names: list[str]) -> list[Moments]:
-    """Those of columns of numbers, of all rows, in one job."""
+    """Minimum, maximum, mean and deviation of columns of numbers, over all rows, in one job."""
     from pyspark.sql import functions
 
     figures = []
@@ -92,6 +92,6 @@ def _looked_up(numbers: dict[Any, int], encoding: Encoding) -> Any:
         known = [None if missing else text for text, missing in zip(texts, texts.isna(), strict=True)]
         return pandas.Series([encoding.number(text, numbers.get) for text in known])
 
-    # Spark reads the types, which are texts in this file.
+    # Spark reads the annotations, which are strings in this module.
     look_up.__annotations__ = {"texts": pandas.Series, "return": pandas.Series}
     return pandas_udf(look_up, "array<bigint>" if encoding.makes_lists else "bigint")
