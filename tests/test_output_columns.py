@@ -12,6 +12,7 @@ from torch import nn
 
 import grampus as gp
 from grampus.errors import DataError
+from grampus.shards.feeding import extended
 
 ROWS = 7
 
@@ -127,3 +128,11 @@ def test_names_that_do_not_fit_are_refused_at_the_first_batch(tmp_path):
 def test_names_of_columns_where_there_are_none():
     with pytest.raises(ValueError, match="output_cols= would have no effect: this data has no columns"):
         estimator(nn.Linear(1, 1)).predict(np.ones((3, 1), "f4"), output_cols="y")
+
+
+def test_more_numbers_than_a_column_holds():
+    """Lists of Arrow count with 32 bits; the array takes no memory, as all its numbers are one."""
+    wide = np.broadcast_to(np.float32(1), (2200, 1_000_000))
+    rows = pa.table({"a": range(2200)})
+    with pytest.raises(DataError, match=r"2200 rows of 1000000 numbers each .* holds 2147483647 numbers"):
+        extended(rows, "table", {"prediction": wide})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 
+import frame_models
 import pyspark
 import pytest
 from leftovers import beside_an_engine
 from needs import lacking
 
+from grampus._spark_versions import from_arrow
 from on_spark.standalone import TWO_EXECUTORS, Standalone, classic, end_gateway, environment
 
 
@@ -54,6 +56,18 @@ def spark(standalone):
     session = classic(standalone.master, {**TWO_EXECUTORS, "spark.task.maxFailures": "1"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def models(spark):
+    """Tasks of the session have the module of the models."""
+    spark.sparkContext.addPyFile(frame_models.__file__)
+
+
+@pytest.fixture
+def frame(spark):
+    """The table of the models as a DataFrame."""
+    return from_arrow(spark, frame_models.table())
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 
-import frame_models
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,16 +19,7 @@ from grampus._spark_versions import from_arrow, to_arrow
 from grampus.errors import ClusterError, DataError, NoColumn
 from grampus.frames.scan import files_of
 
-
-@pytest.fixture(scope="module", autouse=True)
-def models(spark):
-    """Tasks have the module of the models."""
-    spark.sparkContext.addPyFile(frame_models.__file__)
-
-
-@pytest.fixture
-def frame(spark):
-    return from_arrow(spark, table())
+pytestmark = pytest.mark.usefixtures("models")
 
 
 # Predictions

@@ -2,7 +2,6 @@
 
 import warnings
 
-import frame_models
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,18 +12,11 @@ import grampus as gp
 from grampus._spark_versions import from_arrow
 from grampus.errors import DataError
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:the rows of this frame")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def models(spark):
-    """Tasks have the module of the models."""
-    spark.sparkContext.addPyFile(frame_models.__file__)
-
-
-@pytest.fixture
-def frame(spark):
-    return from_arrow(spark, table())
+pytestmark = [
+    pytest.mark.usefixtures("models"),
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:the rows of this frame"),
+]
 
 
 @pytest.fixture

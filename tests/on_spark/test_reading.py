@@ -3,7 +3,6 @@
 import re
 import warnings
 
-import frame_models
 import numpy as np
 import pytest
 import torch
@@ -17,14 +16,8 @@ from grampus._spark_versions import from_arrow
 from grampus.errors import DataError
 from grampus.frames import scan, supply
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.usefixtures("models"), pytest.mark.timeout(120)]
 COLUMNS = {"feature_cols": [["a", "b"]], "label_cols": [["c"]]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def models(spark):
-    """Tasks have the module of the models."""
-    spark.sparkContext.addPyFile(frame_models.__file__)
 
 
 @pytest.fixture

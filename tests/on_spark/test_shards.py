@@ -16,13 +16,7 @@ from grampus._spark_versions import from_arrow
 from grampus.errors import DataError, NoColumn
 from grampus.shards import MinMaxScaler, StandardScaler, StringIndexer, segments
 
-pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def models(spark):
-    """Tasks have the module of the models."""
-    spark.sparkContext.addPyFile(frame_models.__file__)
+pytestmark = [pytest.mark.usefixtures("models"), pytest.mark.timeout(120)]
 
 
 @pytest.fixture

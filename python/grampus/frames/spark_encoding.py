@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from grampus.errors import DataError
@@ -17,7 +18,7 @@ _TEXT, _NUMBER = "__grampus_text", "__grampus_number"
 
 
 def moments(frame: Any, names: list[str]) -> list[Moments]:
-    """Minimum, maximum, mean and deviation of columns of numbers, over all rows, in one job."""
+    """Figures of columns of numbers, over all rows, in one job."""
     from pyspark.sql import functions
 
     figures = []
@@ -58,7 +59,7 @@ def text_counts(frame: Any, name: str, least: int, sep: str | None) -> dict[Any,
         if kind != "string":
             raise DataError(f'do_split needs texts, column "{name}" holds {kind}: leave do_split out')
         # Spark takes a regular expression.
-        texts = functions.explode(functions.split(texts, rf"\Q{sep}\E"))
+        texts = functions.explode(functions.split(texts, re.escape(sep)))
     counts = frame.select(texts.alias(_TEXT)).where(functions.col(_TEXT).isNotNull())
     counts = counts.groupBy(_TEXT).count()
     found = counts.where(functions.col("count") >= least).orderBy(_TEXT).collect()

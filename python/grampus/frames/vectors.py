@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _VECTOR = ["type", "size", "indices", "values"]
-# Values that lists of Arrow hold together: they are counted with 32 bits.
-_MOST_VALUES = 2**31 - 1
 # What `type` says in a vector of Spark.
 _SPARSE, _DENSE = 0, 1
 
@@ -194,12 +192,6 @@ def column(array: Any) -> Any:
     """
     import numpy
 
-    if array.ndim > 1 and array.size > _MOST_VALUES:
-        raise DataError(
-            f"{len(array)} rows of {array.size // len(array)} numbers each were answered at once, and a "
-            f"column of lists holds {_MOST_VALUES} numbers: answer fewer numbers for a row, or pass fewer "
-            "rows at once (on Spark spark.sql.execution.arrow.maxRecordsPerBatch)"
-        )
     # Engines know neither half floats nor numbers without sign.
     if array.dtype == numpy.float16:
         array = array.astype(numpy.float32)

@@ -10,10 +10,18 @@ from grampus._starting import explaining
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
 from grampus.launchers.gpus import per_worker, room
+from grampus.launchers.reach import advised
 
 if TYPE_CHECKING:
     from grampus.engine import Asked
     from grampus.launchers.reach import Knock
+
+# A server of `ray://` forks a process for each client, and on a busy node now and then loses it at once.
+_TRIES = 3
+_REACHED_BY = (
+    "name an address of this machine that the nodes reach, grampus.init(address=…), or run the program on a "
+    "node (`ray job submit -- python …`)"
+)
 
 
 class Ray:
@@ -100,14 +108,14 @@ class Ray:
             why = ray.get(seat.remote().serve.remote(ticket, self.gpus == 0))
         except Exception as error:
             return _explained(error)
-        return _advised(why)
+        return advised(why, _REACHED_BY)
 
     def ask(self, knock: Knock, within: float) -> str | None:
         """Run a task that takes no CPU."""
         ray = self._ray
         asked = ray.remote(_knocked).options(num_cpus=0, max_retries=0).remote(knock)
         try:
-            return _advised(ray.get(asked, timeout=within))
+            return advised(ray.get(asked, timeout=within), _REACHED_BY)
         except ray.exceptions.GetTimeoutError:
             ray.cancel(asked)
             return None
@@ -141,15 +149,6 @@ def _knocked(knock: Knock) -> str | None:
     return knock.connect()
 
 
-def _advised(why: str | None) -> str | None:
-    if why is not None and "cannot reach the driver" in why:
-        return (
-            f"{why}: name an address of this machine that the nodes reach, grampus.init(address=…), or run "
-            "the program on a node (`ray job submit -- python …`)"
-        )
-    return why
-
-
 def _connected(master: str | None) -> Any:
     try:
         import ray
@@ -158,13 +157,27 @@ def _connected(master: str | None) -> Any:
     import ray.util.scheduling_strategies
 
     if not ray.is_initialized():
-        address = master or os.environ.get("RAY_ADDRESS") or "local"
-        ray.init(
-            address=address, include_dashboard=None if address != "local" else False, log_to_driver=False
-        )
+        _join(ray, master or os.environ.get("RAY_ADDRESS") or "local")
     elif master is not None:
         raise ClusterError("Ray is connected already: leave master out, or call ray.shutdown() first")
     return ray
+
+
+def _join(ray: Any, address: str) -> None:
+    dashboard = None if address != "local" else False
+    for done in range(1, _TRIES + 1):
+        try:
+            ray.init(address=address, include_dashboard=dashboard, log_to_driver=False)
+        except ConnectionAbortedError as error:
+            if done == _TRIES:
+                why = str(error).strip().splitlines()[-1].strip()
+                raise ClusterError(
+                    f"Ray at {address} took no client in {_TRIES} tries ({why}): look at "
+                    "ray_client_server.err among the logs of its head node, or run the program on a node "
+                    "(`ray job submit -- python …`)"
+                ) from error
+        else:
+            return
 
 
 def _explained(error: Exception) -> str:

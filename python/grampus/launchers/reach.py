@@ -18,6 +18,7 @@ from grampus._starting import explaining
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_CANNOT = "cannot reach the driver"
 # Seconds for a connection: packets that a firewall drops are not answered.
 _CONNECT_WITHIN = 5.0
 # Seconds for the task to begin: where nothing is free, it is not known whether it would come through.
@@ -35,7 +36,7 @@ class Knock(NamedTuple):
 
     def connect(self) -> str | None:
         """Connect to it."""
-        where = f"{platform.node()} cannot reach the driver at {self.host}:{self.port}"
+        where = f"{platform.node()} {_CANNOT} at {self.host}:{self.port}"
         try:
             with socket.create_connection((self.host, self.port), _CONNECT_WITHIN) as link:
                 link.sendall(self.question.encode())
@@ -43,6 +44,11 @@ class Knock(NamedTuple):
         except OSError as error:
             return f"{where}: {error}"
         return None if heard == self.answer.encode() else f"{where}: another program listens there"
+
+
+def advised(why: str | None, how: str) -> str | None:
+    """Why a task ended, and what to do where it was that it cannot reach the driver."""
+    return f"{why}: {how}" if why is not None and _CANNOT in why else why
 
 
 def refusal(address: str, bind: str, port: int, ask: Callable[[Knock, float], str | None]) -> str | None:

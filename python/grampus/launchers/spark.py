@@ -20,6 +20,7 @@ from grampus._spark_versions import check_version, is_connect, map_in_arrow
 from grampus._tunnel import Ticket, serve
 from grampus.errors import ClusterError
 from grampus.launchers.gpus import on_whole_gpus, per_worker
+from grampus.launchers.reach import advised
 from grampus.launchers.spark_executors import registered_slots, wait_for
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
     from grampus.engine import Asked
     from grampus.launchers.reach import Knock
+
+_REACHED_BY = (
+    "name an address of this machine that the executors reach, grampus.init(address=…), or set "
+    "spark.driver.host; with a firewall, open grampus.init(port=…)"
+)
 
 
 class Spark:
@@ -171,7 +177,7 @@ class Spark:
             with self._lock:
                 self._jobs.discard(job)
         self._failed = self._failed or why is not None
-        return _advised(why)
+        return advised(why, _REACHED_BY)
 
     def ask(self, knock: Knock, within: float) -> str | None:
         """Run a job of one task, unless it finds no slot for too long."""
@@ -188,7 +194,7 @@ class Spark:
             return None
         except Exception as error:
             return self._explained(error)
-        return _advised(answers[0][0])
+        return advised(answers[0][0], _REACHED_BY)
 
     def _profile(self) -> Any:
         """What a task asks for, where that is not what tasks of this session get anyway."""
@@ -298,15 +304,6 @@ def _answer(rows: Iterator[Any], ask: Callable[[], str | None]) -> Iterator[Any]
     for _ in rows:
         pass
     yield pyarrow.RecordBatch.from_pydict({"why": pyarrow.array([ask()], pyarrow.string())})
-
-
-def _advised(why: str | None) -> str | None:
-    if why is not None and "cannot reach the driver" in why:
-        return (
-            f"{why}: name an address of this machine that the executors reach, grampus.init(address=…), "
-            "or set spark.driver.host; with a firewall, open grampus.init(port=…)"
-        )
-    return why
 
 
 def session_for(session: Any, master: str | None, memory: str | None, conf: dict[str, str] | None) -> Any:

@@ -1,4 +1,4 @@
-"""What scalers and indexers do with tables: figures and counts of columns, and rows with other columns."""
+"""Scalers and indexers on tables: figures and counts of columns, and rows with encoded columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Moments(NamedTuple):
-    """Of a column of numbers; `None` where there is no such thing."""
+    """Figures of a column of numbers; `None` where it has too few values for one."""
 
     smallest: float | None
     largest: float | None
@@ -33,7 +33,7 @@ class Scale(NamedTuple):
 
 
 def moments(table: Any, names: Sequence[str]) -> list[Moments]:
-    """Those of columns of a table."""
+    """Figures of columns of a table."""
     import pyarrow.compute as kernels
 
     found = []

@@ -26,6 +26,8 @@ NAMES = {
 ARROW = ("table", "polars")
 # What has columns of its own.
 TABULAR = ("table", "polars", "frame")
+# Values that lists of Arrow hold together: they are counted with 32 bits.
+_MOST_VALUES = 2**31 - 1
 
 
 def kind_of(value: Any) -> str:
@@ -156,6 +158,12 @@ def nested(array: Any) -> Any:
     import numpy
     import pyarrow
 
+    if array.ndim > 1 and array.size > _MOST_VALUES:
+        raise DataError(
+            f"{len(array)} rows of {array.size // len(array)} numbers each were answered at once, and a "
+            f"column of lists holds {_MOST_VALUES} numbers: answer fewer numbers for a row, or pass fewer "
+            "rows at once (on Spark spark.sql.execution.arrow.maxRecordsPerBatch)"
+        )
     values = pyarrow.array(array.reshape(-1))
     for axis in range(array.ndim - 1, 0, -1):
         lists = int(numpy.prod(array.shape[:axis]))
