@@ -181,7 +181,12 @@ impl Ledger {
             Phase::Ready => ("ready", Duration::ZERO, None),
             Phase::Running => ("running", Duration::ZERO, None),
             Phase::Leaving { until } => ("leaving", options.leave_within, Some(*until)),
-            Phase::Cancelling { until } => ("cancelling", options.cancel_within, Some(*until)),
+            Phase::Cancelling { until } => (
+                "cancelling",
+                self.active
+                    .map_or(Duration::ZERO, |task| self.cancel_within(task)),
+                Some(*until),
+            ),
             Phase::Stopping { until, .. } => ("stopping", options.stop_within * 3, Some(*until)),
             Phase::Over => ("over", Duration::ZERO, None),
         };

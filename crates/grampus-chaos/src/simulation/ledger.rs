@@ -129,11 +129,12 @@ impl Ledger {
     pub fn new(schedule: &Schedule) -> Self {
         let options = schedule.options.clone();
         let slack = schedule.slack();
+        let cancel = options.cancel_within.max(options.cancel_patient_within);
         let wait = options.join_within + options.silent_after + options.exit_report_within;
         Self {
             calm: schedule.calm,
             slack,
-            round: wait + schedule.patience + options.leave_within + options.cancel_within + slack * 4,
+            round: wait + schedule.patience + options.leave_within + cancel + slack * 4,
             tasks: BTreeMap::new(),
             active: None,
             newcomer: 0,
@@ -269,6 +270,14 @@ impl Ledger {
 
     pub fn is_member(&self, worker: WorkerId) -> bool {
         self.members.iter().any(|(member, _)| *member == worker)
+    }
+
+    /// How long ranks of a task may take to end once they are told to.
+    pub(super) fn cancel_within(&self, task: TaskId) -> Duration {
+        match self.tasks.get(&task) {
+            Some(record) if record.patient => self.options.cancel_patient_within,
+            _ => self.options.cancel_within,
+        }
     }
 
     fn note_submit(&mut self, now: Time, task: TaskId, world: u32, least: u32, patient: bool) {

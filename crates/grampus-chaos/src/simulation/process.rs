@@ -293,7 +293,7 @@ impl World {
             _ => return,
         }
         let odds = self.schedule.odds;
-        let within = self.schedule.options.cancel_within;
+        let within = self.ledger.cancel_within(task);
         if self.odds(odds.ignore_cancel) {
             return;
         }

@@ -318,6 +318,7 @@ fn options(random: &mut Random, seed: u64, bug: Option<Bug>) -> Options {
         exit_report_within: millis(random, 50, 1_000),
         leave_within: millis(random, 50, 2_000),
         cancel_within: millis(random, 50, 1_000),
+        cancel_patient_within: millis(random, 50, 3_000),
         stop_within: millis(random, 50, 1_000),
         start_attempts: 1 + random.below(3) as u32,
         regroup_within: millis(random, 50, 1_500),

@@ -52,7 +52,7 @@ pub(super) struct World {
     next_id: u64,
     driver: Driver,
     state: Option<State>,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
     coverage: Coverage,
     steps: Option<Vec<String>>,
 }

@@ -23,6 +23,8 @@ pub struct Options {
     pub leave_within: Duration,
     /// How long a cancelled rank may take to end before its process is ended.
     pub cancel_within: Duration,
+    /// The same for one of a patient task: what it trained is lost with its process.
+    pub cancel_patient_within: Duration,
     /// How long members may take to leave before their processes are ended.
     pub stop_within: Duration,
     /// How often in a row a slot's process may end before it joins.
@@ -48,6 +50,7 @@ impl Options {
             exit_report_within: Duration::from_secs(1),
             leave_within: Duration::from_secs(60),
             cancel_within: Duration::from_millis(500),
+            cancel_patient_within: Duration::from_secs(5),
             stop_within: Duration::from_millis(500),
             start_attempts: 3,
             regroup_within: Duration::from_secs(1),
@@ -348,6 +351,14 @@ impl State {
     }
 
     /// An elastic task has enough members to begin, and waits for others.
+    /// How long ranks of the running task may take to end.
+    pub(super) fn cancel_within(&self) -> Duration {
+        match &self.active {
+            Some(active) if active.patient => self.options.cancel_patient_within,
+            _ => self.options.cancel_within,
+        }
+    }
+
     pub(super) fn waits_for_more(&self) -> bool {
         let next = self.queue.front().filter(|next| next.is_elastic());
         next.is_some_and(|next| self.ranks_in() >= next.least)

@@ -281,7 +281,7 @@ fn resolve_copy(state: &State, actions: &mut Vec<Action>) {
 
 fn cancel_pending(now: Time, state: &mut State, why: &str, actions: &mut Vec<Action>) {
     state.phase = Phase::Cancelling {
-        until: now + state.options.cancel_within,
+        until: now + state.cancel_within(),
     };
     if let Some(task) = state.task() {
         let why = why.to_owned();

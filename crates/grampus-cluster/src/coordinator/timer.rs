@@ -33,6 +33,7 @@ fn after_pause(now: Time, state: &mut State) -> Option<Arc> {
     state.last_tick = now;
     let forming = membership::forming_deadline(now, state);
     let options = &state.options;
+    let cancel_within = state.cancel_within();
     let put_off = |until: &mut Time, latest: Time| *until = (*until + gap).min(latest);
     for member in state.members.values_mut() {
         match &mut member.status {
@@ -50,7 +51,7 @@ fn after_pause(now: Time, state: &mut State) -> Option<Arc> {
             put_off(regroup, now + options.regroup_within);
         }
         Phase::Leaving { until } => put_off(until, now + options.leave_within),
-        Phase::Cancelling { until } => put_off(until, now + options.cancel_within),
+        Phase::Cancelling { until } => put_off(until, now + cancel_within),
         // Stopping is not put off: it blames nobody, and must end even where the driver hardly gets to run.
         _ => {}
     }
@@ -91,7 +92,7 @@ fn nobody_waits(state: &State) -> bool {
 /// Ranks that did not end when told to are ended with their processes. That is no failure of theirs; a link
 /// that broke by itself is.
 fn end_stubborn(now: Time, state: &mut State, actions: &mut Vec<Action>) -> Arc {
-    let within = seconds(state.options.cancel_within);
+    let within = seconds(state.cancel_within());
     let pending = state
         .active
         .as_ref()

@@ -2,8 +2,8 @@
 
 use grampus_core::{Exit, Rank};
 
-use super::super::{Input, Phase, Step, Transition};
-use super::{Job, TASK, blamed, is_cancel, raised, sent};
+use super::super::{Input, Options, Phase, Step, Transition};
+use super::{Job, TASK, blamed, is_cancel, kills, raised, sent};
 
 impl Job {
     fn submit_patient(&mut self, world: u32) -> Step {
@@ -58,4 +58,24 @@ fn an_error_of_the_user_s_own_ends_a_patient_task_at_once() {
     job.exit(2, Exit::Signal(9));
     let failed = job.finish(1, raised(false));
     assert_eq!(sent(&failed, is_cancel), [3]);
+}
+
+#[test]
+fn a_rank_of_a_patient_task_has_longer_to_end() {
+    let mut job = Job::formed(2);
+    job.submit_patient(2);
+    let told = job.feed(Input::Cancel {
+        task: TASK,
+        why: "Ctrl-C".into(),
+    });
+    assert_eq!(sent(&told, is_cancel), [1, 2]);
+    let (began, options) = (job.now, Options::launched(2));
+    let late = job.wait(&[1, 2]);
+    assert_eq!(
+        (late.transition, kills(&late)),
+        (Transition::CancelTooLate, vec![1, 2])
+    );
+    let took = job.now - began;
+    assert!(took >= options.cancel_patient_within, "{took:?}");
+    assert!(options.cancel_patient_within > options.cancel_within);
 }
