@@ -1,5 +1,7 @@
 """Steps of columns on their way into a batch, held against numpy."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -109,6 +111,31 @@ def test_only_the_columns_of_the_steps_are_read(file):
     assert len(list(shards.to_torch(ROWS, feature_cols=["age", OneHot("colour", 4)]))) == 1
     with pytest.raises(gp.DataError, match=r"t\.parquet"):
         shards.to_torch(ROWS, feature_cols=OneHot("spare", ["never read"]))
+
+
+VECTOR = pa.struct(
+    {"type": pa.int8(), "size": pa.int32(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float64())}
+)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_spark_writes_into_files(tmp_path, streamed):
+    """Vectors of its ML library, of which every second is sparse, and decimals."""
+    wanted = np.eye(20, 5) * 2.5
+    vectors = [
+        {"type": 0, "size": 5, "indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()}
+        if number % 2
+        else {"type": 1, "size": None, "indices": None, "values": row.tolist()}
+        for number, row in enumerate(wanted)
+    ]
+    prices = pa.array([Decimal(f"{number}.25") for number in range(20)], pa.decimal128(10, 2))
+    made = pa.table({"v": pa.array(vectors, VECTOR), "price": prices})
+    pq.write_table(made, tmp_path / "t.parquet", row_group_size=7)
+    files = gp.read_parquet(tmp_path / "t.parquet")
+    shards = files.stream(2) if streamed else files
+    x, y = zip(*shards.to_torch(8, feature_cols="v", label_cols="price"), strict=True)
+    assert np.array_equal(torch.cat(x), wanted.astype("f4"))
+    assert np.array_equal(torch.cat(y), np.arange(20, dtype="f4") + 0.25)
 
 
 def estimator(workers):

@@ -28,8 +28,18 @@ def sparse(size, **values):
     return {"type": 0, "size": size, "indices": places, "values": list(values.values())}
 
 
+# A step that reads a vector reads a list.
+STEP = {"v": {"pad": {"length": 3}}}
+
+
 def made(values, kind=None):
-    return plain(pa.record_batch({"v": pa.array(values, kind)}))["v"]
+    return plain(pa.record_batch({"v": pa.array(values, kind)}), STEP)["v"]
+
+
+def test_vectors_stay_as_they_are():
+    batch = pa.record_batch({"v": pa.array([sparse(3, _1=5), dense(1, 2, 3), None], VECTOR)})
+    assert plain(batch).equals(batch)
+    assert plain(batch, {"v": {}}).equals(batch)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +57,8 @@ def test_vectors_are_lists(vectors):
 
 def test_part_of_a_batch_and_a_vector_of_zeros():
     whole = pa.record_batch({"v": pa.array([dense(9, 9), sparse(2), sparse(2, _0=1.5), dense(7, 8)], VECTOR)})
-    assert plain(whole.slice(1, 3))["v"].to_pylist() == [[0, 0], [1.5, 0], [7, 8]]
-    assert plain(whole.slice(0, 0))["v"].to_pylist() == []
+    assert plain(whole.slice(1, 3), STEP)["v"].to_pylist() == [[0, 0], [1.5, 0], [7, 8]]
+    assert plain(whole.slice(0, 0), STEP)["v"].to_pylist() == []
 
 
 @pytest.mark.parametrize("first", [dense(1, 2), sparse(2, _0=1.0, _1=2.0)], ids=["dense", "sparse"])
@@ -92,7 +102,7 @@ def test_a_missing_list_takes_the_room_of_one():
 
 def test_only_the_columns_that_are_asked_for():
     batch = pa.record_batch({"a": [1], "b": [2], "c": [3]})
-    assert plain(batch, ["c", "a"]).schema.names == ["c", "a"]
+    assert plain(batch, {"c": {}, "a": {}}).schema.names == ["c", "a"]
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 2), (3, 2, 4), (0, 2), (3, 0)])
@@ -108,17 +118,10 @@ def test_types_that_engines_lack(dtype, kind):
     assert str(column(np.ones(2, dtype)).type) == kind
 
 
-def test_decimals_in_lists_are_floats():
-    kind = pa.list_(pa.decimal128(10, 2))
-    found = made([[Decimal("1.25"), Decimal("2.5")], None], kind)
-    assert found.to_pylist() == [[1.25, 2.5], None]
-    assert pa.types.is_floating(found.type.value_type)
-    nested = made([[[Decimal(1)], [Decimal(2)]]], pa.large_list(pa.list_(pa.decimal256(40, 0))))
-    assert nested.to_pylist() == [[[1.0], [2.0]]]
-    fields = made(
-        [{"a": [Decimal("0.5")], "b": Decimal(3)}], pa.struct([("a", kind), ("b", pa.decimal128(5, 1))])
-    )
-    assert fields.to_pylist() == [[0.5, 3.0]]
+def test_decimals_in_structs_are_floats():
+    lists = pa.list_(pa.decimal128(10, 2))
+    kind = pa.struct([("a", lists), ("b", pa.decimal128(5, 1))])
+    assert made([{"a": [Decimal("0.5")], "b": Decimal(3)}], kind).to_pylist() == [[0.5, 3.0]]
 
 
 def test_more_numbers_than_a_column_of_lists_can_count():

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 import torch
 from frame_models import answers, mlp, named, numbers, table
+from pyspark.ml.linalg import Vectors
 
 import grampus as gp
-from grampus._spark_versions import from_arrow
+from grampus._spark_versions import from_arrow, to_arrow
 from grampus.errors import DataError
 
 pytestmark = [
@@ -80,6 +81,39 @@ def test_names_that_do_not_fit_are_refused_at_the_call(frame):
 
 
 # Columns that are not named
+
+
+def test_sparse_vectors_stay_sparse(spark):
+    """As rows of 200,000 numbers, they would take 240 MB; the oracle is a sum over what is not zero."""
+    random = np.random.default_rng(0)
+    rows, width, filled = 300, 200_000, 5
+    places = [np.sort(random.choice(width, filled, replace=False)) for _ in range(rows)]
+    values = random.normal(size=(rows, filled))
+    frame = spark.createDataFrame(
+        [
+            (row, Vectors.sparse(width, places[row].tolist(), values[row].tolist()), float(values[row].sum()))
+            for row in range(rows)
+        ],
+        ["id", "features", "label"],
+    )
+    gp.init(2, "spark", session=spark, preload=["torch"])
+    estimator = gp.Estimator.from_torch(
+        model=torch.nn.Sequential(torch.nn.Linear(width, 1), torch.nn.Flatten(0)),
+        optimizer="sgd",
+        loss=torch.nn.MSELoss,
+        config={"lr": 0.1},
+    )
+    named = {"feature_cols": "features", "label_cols": "label"}
+    history = estimator.fit(frame, epochs=2, batch_size=20, order_by="id", **named)
+    # A place and a number for each of the five, a label, and a few bytes for the row.
+    assert history.copied_bytes < rows * 100
+    assert history[-1]["loss"] < history[0]["loss"]
+    made = to_arrow(estimator.predict(frame, feature_cols="features").orderBy("id"))
+    layer = estimator.get_model()[0]
+    weight = layer.weight.detach().numpy()[0]
+    expected = [weight[places[row]] @ values[row] + layer.bias.item() for row in range(rows)]
+    np.testing.assert_allclose(numbers(made["prediction"]), expected, atol=1e-5)
+    gp.stop()
 
 
 @pytest.mark.parametrize("kind", ["vectors", "lists"])

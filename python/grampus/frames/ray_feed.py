@@ -13,7 +13,7 @@ from grampus.frames.supply import Call, Site, read_by_workers
 from grampus.frames.vectors import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from grampus.shards.batches import Wanted
 
@@ -30,7 +30,7 @@ class FrameJob:
 
     def __init__(self, dataset: Any, wanted: Wanted, order_by: Any) -> None:
         """Rows are sorted by columns, where some are given."""
-        self._names = list(wanted.columns)
+        self._columns = wanted.columns
         self._dataset = dataset if order_by is None else dataset.sort(order_by)
         self._blocks: list[Any] = []
 
@@ -42,7 +42,7 @@ class FrameJob:
             self._blocks = materialized(self._dataset).to_arrow_refs()
         task = _remote(_deposited, only is not None)
         chosen = range(len(self._blocks)) if only is None else only
-        return _collected([task.remote(self._blocks[at], order, at, self._names) for at in chosen])
+        return _collected([task.remote(self._blocks[at], order, at, self._columns) for at in chosen])
 
     def again(self, order: Order, lost: Sequence[int], _: Call) -> list[Receipt]:
         """Deposit these once more, with tasks that take no CPU."""
@@ -121,6 +121,6 @@ def _cancel(refs: list[Any]) -> None:
         ray.cancel(ref)
 
 
-def _deposited(table: Any, order: Order, partition: int, names: list[str]) -> Receipt:
-    batches = (plain(batch, names) for batch in table.to_batches())
+def _deposited(table: Any, order: Order, partition: int, columns: Mapping[str, Any]) -> Receipt:
+    batches = (plain(batch, columns) for batch in table.to_batches())
     return deposit(batches, order, partition)

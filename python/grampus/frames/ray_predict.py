@@ -13,7 +13,7 @@ from grampus.frames.vectors import column, plain
 from grampus.shards import keys, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from grampus._training.answering import Answering, Snapshot
     from grampus.shards.batches import Wanted
@@ -31,25 +31,25 @@ def predicted(dataset: Any, model: Snapshot, wanted: Wanted) -> Any:
     known = dataset.schema(fetch_if_missing=False)
     if known is not None:
         keys.check(wanted.columns, known.names)
-    kept, name, names = ray.put(model.body), model.name, list(wanted.columns)
+    kept, name, columns = ray.put(model.body), model.name, wanted.columns
 
     def answer(table: Any) -> Iterator[Any]:
         if not table.num_rows:
             yield table
             return
-        keys.check(names, table.column_names)
-        yield from _answered(answering(name, lambda: ray.get(kept)), table, names)
+        keys.check(columns, table.column_names)
+        yield from _answered(answering(name, lambda: ray.get(kept)), table, columns)
 
     return dataset.map_batches(answer, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
 
 
-def _answered(model: Answering, table: Any, names: list[str]) -> Iterator[Any]:
+def _answered(model: Answering, table: Any, columns: Mapping[str, Any]) -> Iterator[Any]:
     """The rows of a block with what the model answers, in parts."""
     first, size = 0, model.at_once
     while first < table.num_rows:
-        for given in batches(table.slice(first, size).select(names)):
+        for given in batches(table.slice(first, size).select(list(columns))):
             try:
-                found = model.answers(_native.Table.from_stream(plain(given)))
+                found = model.answers(_native.Table.from_stream(plain(given, columns)))
             except DataError as error:
                 raise DataError(placed(str(error), first=first)) from None
             answered = sum(array.nbytes for array in found.values()) / given.num_rows

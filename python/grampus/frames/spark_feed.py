@@ -14,7 +14,7 @@ from grampus.frames.supply import Call, Site, read_by_workers
 from grampus.frames.vectors import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from grampus.shards.batches import Wanted
 
@@ -41,15 +41,15 @@ class FrameJob:
         """Rows are sorted by columns, where some are given."""
         check(frame, wanted)
         check_finite(frame)
-        names = list(wanted.columns)
         if order_by is not None:
             frame = in_order(frame, order_by)
-        self._frame, self._names = numbered(frame.select(*(quoted(name) for name in names))), names
+        self._columns = wanted.columns
+        self._frame = numbered(frame.select(*(quoted(name) for name in wanted.columns)))
         self._job = _Job(frame.sparkSession)
 
     def run(self, order: Order, only: Sequence[int] | None) -> list[Receipt]:
         """Deposit all partitions, or only these."""
-        return self._job.run(self._frame, _Rows(order, only, self._names), order.wait, only is not None)
+        return self._job.run(self._frame, _Rows(order, only, self._columns), order.wait, only is not None)
 
     def again(self, order: Order, lost: Sequence[int], _: Call) -> list[Receipt]:
         """Deposit these once more: that takes a slot beside those of the workers."""
@@ -119,8 +119,8 @@ def _explained(error: BaseException) -> BaseException:
 class _Rows:
     """Deposits the rows that come by."""
 
-    def __init__(self, order: Order, only: Sequence[int] | None, names: Sequence[str]) -> None:
-        self._order, self._names = order, names
+    def __init__(self, order: Order, only: Sequence[int] | None, columns: Mapping[str, Any]) -> None:
+        self._order, self._columns = order, columns
         self._only = None if only is None else frozenset(only)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -130,7 +130,8 @@ class _Rows:
         assert context is not None
         partition = context.partitionId()
         if self._only is None or partition in self._only:
-            yield _row(deposit(map(plain, with_names(batches, self._names)), self._order, partition))
+            given = (plain(batch, self._columns) for batch in with_names(batches, list(self._columns)))
+            yield _row(deposit(given, self._order, partition))
         # Whoever leaves rows behind may leave the Python of a step before waiting for ever to pass them on.
         for _ in batches:
             pass

@@ -20,7 +20,7 @@ from grampus.frames.vectors import column, plain
 from grampus.session import at_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from grampus._training.answering import Snapshot
     from grampus.shards.batches import Wanted
@@ -53,13 +53,12 @@ def predicted(frame: Any, model: Snapshot, wanted: Wanted) -> Any:
     of the frame.
     """
     check(frame, wanted)
-    names = list(wanted.columns)
-    types = _types(_tried(rows_like(frame, wanted), model))
-    task = _task(_shipped(frame.sparkSession, model), model.name, names, list(types))
-    features = [frame[quoted(name)] for name in names]
+    types = _types(_tried(plain(rows_like(frame, wanted), wanted.columns), model))
+    task = _task(_shipped(frame.sparkSession, model), model.name, wanted.columns, list(types))
+    features = [frame[quoted(name)] for name in wanted.columns]
     function = _function(task, types)
     if function is None:
-        return _with_columns(frame, task, names, types)
+        return _with_columns(frame, task, list(wanted.columns), types)
     if len(types) == 1:
         return frame.withColumn(next(iter(types)), function(*features))
     made = function(*features)
@@ -118,7 +117,7 @@ def _tried(rows: Any, model: Snapshot) -> dict[str, Any]:
     """What the model answers for a few rows, in this process."""
     alone = Answering(model.body)
     try:
-        return alone.answers(_native.Table.from_stream(plain(rows)))
+        return alone.answers(_native.Table.from_stream(rows))
     except DataError as error:
         raise DataError(f"in the first row, {str(error).removeprefix('shard 0, row 0, ')}") from None
     finally:
@@ -189,7 +188,7 @@ def _release() -> None:
 
 
 def _task(
-    body: Callable[[], bytes], name: str, names: Sequence[str], answers: Sequence[str]
+    body: Callable[[], bytes], name: str, columns: Mapping[str, Any], answers: Sequence[str]
 ) -> Callable[..., Any]:
     """What a task does with the batches of its partition."""
     import pyarrow
@@ -206,7 +205,7 @@ def _task(
             if not rows:
                 continue
             try:
-                given = plain(pyarrow.record_batch(list(arrays), names=list(names)))
+                given = plain(pyarrow.record_batch(list(arrays), names=list(columns)), columns)
                 found = model.answers(_native.Table.from_stream(given))
             except DataError as error:
                 partition = None if context is None else context.partitionId()
@@ -216,6 +215,6 @@ def _task(
             yield made[0] if len(made) == 1 else pyarrow.StructArray.from_arrays(made, names=list(answers))
 
     # Spark reads from these that batches come one after the other, and in which form.
-    given = pyarrow.Array if len(names) == 1 else tuple[pyarrow.Array, ...]
+    given = pyarrow.Array if len(columns) == 1 else tuple[pyarrow.Array, ...]
     answer.__annotations__ = {"batches": Iterator[given], "return": Iterator[pyarrow.Array]}  # type: ignore[valid-type]
     return answer

@@ -1,8 +1,9 @@
 """Columns of engines as the packer takes them, and what a model answers as columns.
 
-Lists and numbers go as they are. A vector of Spark's ML library, which Arrow knows as a struct, becomes a
-list; any other struct becomes one list of the numbers in its fields, in their order; a tensor of Ray becomes
-lists within lists. Decimals become floats. All of it works on whole columns.
+Lists, numbers, and vectors of Spark's ML library, which Arrow knows as structs, go as they are, so a sparse
+vector stays sparse. Where a step reads it, or a struct holds it, it becomes a list. A struct becomes one list
+of the numbers in its fields, in their order; a tensor of Ray becomes lists within lists. All of it works on
+whole columns.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from grampus.errors import DataError
 from grampus.shards import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
 _VECTOR = ["type", "size", "indices", "values"]
 # What `type` says in a vector of Spark.
 _SPARSE, _DENSE = 0, 1
 
 
-def plain(batch: Any, columns: Sequence[str] | None = None) -> Any:
-    """A record batch with these columns, by default all: numbers, and lists of equal lengths.
+def plain(batch: Any, columns: Mapping[str, Any] | None = None) -> Any:
+    """A record batch with these columns, by default all: numbers, vectors, and lists of equal lengths.
+
+    Behind each name is what is done with its values, if anything.
 
     >>> import pyarrow as pa
     >>> point = pa.array([{"x": 1, "y": 0.5}, {"x": 2, "y": 1.5}])
@@ -30,11 +33,15 @@ def plain(batch: Any, columns: Sequence[str] | None = None) -> Any:
     """
     import pyarrow
 
-    names = batch.schema.names if columns is None else list(columns)
-    return pyarrow.record_batch({name: _plain(batch.column(name), name) for name in names})
+    steps = dict.fromkeys(batch.schema.names) if columns is None else columns
+    made = {}
+    for name, step in steps.items():
+        column = batch.column(name)
+        made[name] = column if is_vector(column.type) and not step else _as_lists(column, name)
+    return pyarrow.record_batch(made)
 
 
-def _plain(column: Any, name: str) -> Any:
+def _as_lists(column: Any, name: str) -> Any:
     import pyarrow
 
     kind = column.type
@@ -44,26 +51,9 @@ def _plain(column: Any, name: str) -> Any:
         return _vectors(column, name)
     if pyarrow.types.is_struct(kind):
         return _side_by_side(column, name)
-    column = column.cast(_without_decimals(kind))
     if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
         return _with_room(column)
     return column
-
-
-def _without_decimals(kind: Any) -> Any:
-    """The type with floats in the place of decimals, in lists too."""
-    import pyarrow
-
-    if pyarrow.types.is_decimal(kind):
-        return pyarrow.float64()
-    for is_list, make in (
-        (pyarrow.types.is_list, pyarrow.list_),
-        (pyarrow.types.is_large_list, pyarrow.large_list),
-        (pyarrow.types.is_fixed_size_list, lambda inner: pyarrow.list_(inner, kind.list_size)),
-    ):
-        if is_list(kind):
-            return make(kind.value_field.with_type(_without_decimals(kind.value_type)))
-    return kind
 
 
 def is_vector(kind: Any) -> bool:
@@ -123,7 +113,7 @@ def _side_by_side(column: Any, name: str) -> Any:
     parts = []
     for place, values in enumerate(column.flatten()):
         inner = f"{name}.{column.type.field(place).name}"
-        values = _plain(values, inner)
+        values = _as_lists(values, inner)
         missing |= numpy.asarray(values.is_null())
         parts.append(_matrix(values, inner))
     made = numpy.concatenate(parts, axis=1)
@@ -145,6 +135,8 @@ def _matrix(values: Any, name: str) -> Any:
         values = values.flatten()
         width = len(values) // rows if rows else 0
     kind = values.type
+    if pyarrow.types.is_decimal(kind):
+        kind, values = pyarrow.float64(), values.cast(pyarrow.float64())
     if not (
         pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind)
     ):

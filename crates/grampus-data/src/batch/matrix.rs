@@ -14,6 +14,7 @@ use super::output::{Column, Kind, Output};
 use super::room::Room;
 use super::step::Step;
 use super::values::{BadRows, Values, not_numbers, numbers};
+use super::vectors::is_vector;
 use crate::{DataError, Place};
 
 /// Columns that are read before they are turned over: half a line of the cache in each row of 32-bit numbers.
@@ -71,6 +72,9 @@ fn kind_of(rows: &dyn Columns, output: &Output, place: &Place) -> Result<Kind, D
     for column in &output.columns {
         let field = schema.field_with_name(&column.name);
         let found = field.map_err(|_| no_column(&column.name, rows))?.data_type();
+        if is_vector(found) {
+            return Err(beside(place, &column.name, "vectors"));
+        }
         if output.kind.is_none() {
             let own = match &column.step {
                 Some(step) => step.kind(found),
@@ -165,13 +169,17 @@ impl Source<'_> {
         let values = self.values(column, array)?;
         match values.width() == width_beside(column) && values.shape.len() <= 1 {
             true if values.shape.is_empty() || is_one_hot(column) => Ok(values),
-            _ => Err(DataError::WrongValue {
-                place: self.place.clone().column(&column.name),
-                why: "it holds lists, which do not stand side by side with other columns: give it an output \
-                      of its own"
-                    .to_owned(),
-            }),
+            _ => Err(beside(self.place, &column.name, "lists")),
         }
+    }
+}
+
+fn beside(place: &Place, column: &str, what: &str) -> DataError {
+    DataError::WrongValue {
+        place: place.clone().column(column),
+        why: format!(
+            "it holds {what}, which do not stand side by side with other columns: give it an output of its own"
+        ),
     }
 }
 

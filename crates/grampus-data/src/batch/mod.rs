@@ -8,6 +8,7 @@ mod pack;
 mod room;
 mod step;
 mod values;
+mod vectors;
 
 pub use buffer::{Buffer, Spare};
 pub use columns::Columns;
@@ -15,3 +16,6 @@ pub use matrix::Matrix;
 pub use output::{Column, Kind, Output};
 pub use pack::{Bad, Images, Packed, Stored, pack};
 pub use step::{Classes, Pad, Step};
+pub use vectors::Vectors;
+#[cfg(test)]
+pub(crate) use vectors::tests::column as vector_column;

@@ -161,6 +161,10 @@ impl Kind {
             DataType::UInt8 => Some(Self::U8),
             DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Some(Self::I64),
             DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => Some(Self::I64),
+            DataType::Decimal32(..)
+            | DataType::Decimal64(..)
+            | DataType::Decimal128(..)
+            | DataType::Decimal256(..) => Some(Self::F32),
             DataType::Boolean => Some(Self::Bool),
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
                 Self::of(item.data_type())

@@ -13,6 +13,7 @@ use super::columns::Columns;
 use super::matrix::{Matrix, matrix};
 use super::output::{Column, Kind, Output};
 use super::values::BadRows;
+use super::vectors::{Vectors, is_vector, vectors};
 use crate::image::{self, Decoder, Limits, Pipeline};
 use crate::{DataError, Place};
 
@@ -37,6 +38,8 @@ pub enum Stored {
     /// Files of images, which are decoded each time: decoded ones would take many times the memory, and each epoch may
     /// want other parts of them.
     Images(Images),
+    /// Vectors that may be sparse, which take their full room in a batch alone.
+    Vectors(Vectors),
 }
 
 impl Stored {
@@ -45,6 +48,16 @@ impl Stored {
         match self {
             Self::Numbers(matrix) => (matrix.kind, &matrix.shape),
             Self::Images(images) => (images.kind, &images.shape),
+            Self::Vectors(vectors) => (vectors.kind, &vectors.shape),
+        }
+    }
+
+    /// The column and the rows of what takes as much room as it needs: files of images, and vectors.
+    pub(crate) fn loose(&self) -> Option<(&str, &LargeBinaryArray)> {
+        match self {
+            Self::Numbers(_) => None,
+            Self::Images(images) => Some((&images.column, &images.files)),
+            Self::Vectors(vectors) => Some((&vectors.column, &vectors.rows)),
         }
     }
 }
@@ -79,9 +92,13 @@ pub fn pack(rows: &dyn Columns, outputs: &[Output], place: &Place, skip: bool) -
     let mut bad = BadRows::new();
     let mut stored = Vec::with_capacity(outputs.len());
     for output in outputs {
-        stored.push(match &output.images {
-            Some(pipeline) => Stored::Images(images(rows, output, pipeline, place, &mut bad)?),
-            None => Stored::Numbers(matrix(rows, output, place, &mut bad)?),
+        stored.push(match (&output.images, vector_of(rows, output)) {
+            (Some(pipeline), _) => Stored::Images(images(rows, output, pipeline, place, &mut bad)?),
+            (None, Some(column)) => {
+                let (array, kind) = (rows.column(column)?, output.kind.unwrap_or(Kind::F32));
+                Stored::Vectors(vectors(&array, column, kind, place, &mut bad)?)
+            }
+            (None, None) => Stored::Numbers(matrix(rows, output, place, &mut bad)?),
         });
     }
     bad.sort_by_key(|found| found.0);
@@ -99,6 +116,16 @@ pub fn pack(rows: &dyn Columns, outputs: &[Output], place: &Place, skip: bool) -
         bad: bad.collect(),
         place: place.clone(),
     })
+}
+
+/// The one column of an output, where it holds vectors.
+fn vector_of<'a>(rows: &dyn Columns, output: &'a Output) -> Option<&'a str> {
+    let [Column { name, step: None }] = output.columns.as_slice() else {
+        return None;
+    };
+    let schema = rows.schema();
+    let field = schema.field_with_name(name).ok()?;
+    is_vector(field.data_type()).then_some(name)
 }
 
 fn images(
@@ -163,10 +190,10 @@ fn images(
 mod tests {
     use super::*;
     use arrow::array::{
-        ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Float64Array, Int32Array, Int64Array,
-        ListArray, RecordBatch, StringArray,
+        ArrayRef, BooleanArray, Decimal128Array, FixedSizeListArray, Float32Array, Float64Array, Int32Array,
+        Int64Array, ListArray, RecordBatch, StringArray,
     };
-    use arrow::datatypes::{Float64Type, Int64Type};
+    use arrow::datatypes::{Field, Float64Type, Int64Type};
     use proptest::prelude::*;
 
     fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
@@ -180,7 +207,7 @@ mod tests {
     fn matrix(packed: &Packed) -> &Matrix {
         match &packed.outputs[0] {
             Stored::Numbers(matrix) => matrix,
-            Stored::Images(_) => panic!("numbers are wanted"),
+            _ => panic!("numbers are wanted"),
         }
     }
 
@@ -218,6 +245,26 @@ mod tests {
         let narrow = pack(&table, &[narrow], &here(), false).unwrap();
         assert_eq!(narrow.outputs[0].form(), (Kind::I64, &[1][..]));
         assert_eq!(matrix(&narrow).data, matrix(&label).data);
+    }
+
+    #[test]
+    fn decimals_are_floats() {
+        let exact = |values: Vec<i128>| {
+            Decimal128Array::from(values)
+                .with_precision_and_scale(10, 2)
+                .unwrap()
+        };
+        let inner = Arc::new(Field::new_list_field(DataType::Decimal128(10, 2), true));
+        let lists = FixedSizeListArray::new(inner, 2, Arc::new(exact(vec![125, -50, 0, 1])), None);
+        let table = table(vec![
+            ("price", Arc::new(exact(vec![1999, -1]))),
+            ("both", Arc::new(lists)),
+        ]);
+        assert_eq!(floats(&packed(&table, &["price"], None).unwrap()), [19.99, -0.01]);
+        assert_eq!(
+            floats(&packed(&table, &["both"], None).unwrap()),
+            [1.25, -0.5, 0.0, 0.01]
+        );
     }
 
     #[test]

@@ -185,7 +185,7 @@ fn common_length<O: Copy + Into<i64>>(
     }
 }
 
-fn arrow_type(kind: Kind) -> DataType {
+pub(super) fn arrow_type(kind: Kind) -> DataType {
     match kind {
         Kind::F32 => DataType::Float32,
         Kind::F64 => DataType::Float64,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::message::Form;
-use crate::batch::{Bad, Images, Kind, Matrix, Output, Packed, Stored};
+use crate::batch::{Bad, Images, Kind, Matrix, Output, Packed, Stored, Vectors};
 use crate::{DataError, Place};
 
 /// A block in memory, or in a file.
@@ -34,7 +34,7 @@ pub(super) struct Laid {
     pub files: Option<Files>,
 }
 
-/// Files of images, one behind the other.
+/// What takes different room in each row, one behind the other: files of images, and vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Files {
     pub column: String,
@@ -93,7 +93,7 @@ impl Layout {
                 Some(files) => {
                     let ends = Buffer::from(cut(laid.offset, (self.rows + 1) * END));
                     let ends = OffsetBuffer::new(ScalarBuffer::new(ends, 0, self.rows as usize + 1));
-                    images(laid, files, output, ends, cut(files.offset, files.size))?
+                    loose(laid, files, output, ends, cut(files.offset, files.size))?
                 }
             });
         }
@@ -176,7 +176,7 @@ impl Layout {
                     let lengths = lengths.chunks_exact(END as usize).map(length);
                     let ends = OffsetBuffer::<i64>::from_lengths(lengths);
                     let size = ends.inner().last().copied().unwrap_or(0) as usize;
-                    images(laid, files, output, ends, take(size)?)?
+                    loose(laid, files, output, ends, take(size)?)?
                 }
             });
         }
@@ -205,23 +205,31 @@ fn numbers(laid: &Laid, data: Bytes) -> Stored {
     Stored::Numbers(Matrix { kind, shape, data })
 }
 
-fn images(
+fn loose(
     laid: &Laid,
     files: &Files,
     output: &Output,
     ends: OffsetBuffer<i64>,
     data: Bytes,
 ) -> Result<Stored, DataError> {
-    let Some(pipeline) = &output.images else {
-        return Err(unlike("it holds images where numbers are wanted"));
-    };
-    Ok(Stored::Images(Images {
-        column: files.column.clone(),
-        pipeline: Arc::clone(pipeline),
-        kind: laid.form.kind,
-        shape: laid.form.shape.clone(),
-        files: LargeBinaryArray::try_new(ends, Buffer::from(data), None)?,
-    }))
+    let Form { kind, shape } = laid.form.clone();
+    let column = files.column.clone();
+    let rows = LargeBinaryArray::try_new(ends, Buffer::from(data), None)?;
+    Ok(match &output.images {
+        Some(pipeline) => Stored::Images(Images {
+            column,
+            pipeline: Arc::clone(pipeline),
+            kind,
+            shape,
+            files: rows,
+        }),
+        None => Stored::Vectors(Vectors {
+            column,
+            kind,
+            shape,
+            rows,
+        }),
+    })
 }
 
 /// A block of whoever is of another build.

@@ -12,18 +12,25 @@ use super::layout::Layout;
 use super::store::mapped;
 use super::writer::Writer;
 use super::{Deposit, Hub, Kept, Manifest, Setting, hidden_name};
-use crate::batch::{Output, Packed, Stored, pack};
+use crate::batch::{Output, Packed, Stored, pack, vector_column};
 use crate::{DataError, Place};
 
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Two columns of numbers and one of files, whose lengths differ.
+/// Two columns of numbers, one of files, whose lengths differ, and one of vectors, some of them sparse.
 fn table(rows: usize) -> RecordBatch {
     let numbers = 0..rows as i64;
     let files = numbers
         .clone()
         .map(|number| vec![number as u8; number as usize % 7]);
-    let columns: [(&str, ArrayRef); 3] = [
+    let vectors: Vec<_> = numbers
+        .clone()
+        .map(|number| {
+            let values = (0..6).map(|at| Some(f64::from(u8::from(number % 6 == at))));
+            Some((number % 3 != 0, values.collect()))
+        })
+        .collect();
+    let columns: [(&str, ArrayRef); 4] = [
         (
             "a",
             Arc::new(Float64Array::from_iter_values(
@@ -37,12 +44,14 @@ fn table(rows: usize) -> RecordBatch {
             )),
         ),
         ("file", Arc::new(LargeBinaryArray::from_iter_values(files))),
+        ("vector", vector_column(&vectors)),
     ];
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
 fn outputs() -> Vec<Output> {
     let wanted = r#"[{"columns": ["a", "b"]}, {"columns": ["b"]},
+        {"columns": ["vector"]},
         {"columns": ["file"], "images": {"steps": [{"step": "resize", "height": 2, "width": 2}], "output": {"kind": "u8"}}}]"#;
     serde_json::from_str(wanted).unwrap()
 }
@@ -77,7 +86,7 @@ fn rows_of(packed: &Packed) -> Vec<Vec<Vec<u8>>> {
                 let size = matrix.row_size();
                 matrix.data[row * size..(row + 1) * size].to_vec()
             }
-            Stored::Images(images) => images.files.value(row).to_vec(),
+            _ => stored.loose().unwrap().1.value(row).to_vec(),
         });
         let bad = packed.bad.iter().filter(|bad| bad.row == row);
         outputs

@@ -143,11 +143,13 @@ impl Writer {
                     put(fd, bytes, laid.offset + first * size as u64)?;
                     self.bytes += bytes.len() as u64;
                 }
-                Stored::Images(images) => {
-                    let Some(files) = &mut laid.files else { continue };
+                _ => {
+                    let (Some(files), Some((_, loose))) = (&mut laid.files, stored.loose()) else {
+                        continue;
+                    };
                     let mut ends = Vec::with_capacity(count * END as usize);
                     for row in at..at + count {
-                        let file = images.files.value(row);
+                        let file = loose.value(row);
                         digest.write(&(file.len() as u64).to_le_bytes());
                         digest.write(file);
                         put(fd, file, files.offset + files.size)?;
@@ -199,7 +201,7 @@ impl Block {
             .iter()
             .map(|stored| match stored {
                 Stored::Numbers(matrix) => matrix.row_size() as u64,
-                Stored::Images(_) => END,
+                _ => END,
             })
             .sum();
         // Row numbers of a block have 32 bits.
@@ -214,15 +216,15 @@ impl Block {
         for stored in &like.outputs {
             let offset = match stored {
                 Stored::Numbers(matrix) => room(capacity * matrix.row_size() as u64),
-                Stored::Images(_) => room((capacity + 1) * END),
+                _ => room((capacity + 1) * END),
             };
             let (form, files) = (Form::of(stored), None);
             outputs.push(Laid { form, offset, files });
         }
         // Behind all else: nobody knows how much room they take.
         for (stored, laid) in like.outputs.iter().zip(&mut outputs) {
-            if let Stored::Images(images) = stored {
-                let (column, offset) = (images.column.clone(), room(FILES));
+            if let Some((column, _)) = stored.loose() {
+                let (column, offset) = (column.to_owned(), room(FILES));
                 laid.files = Some(Files {
                     column,
                     offset,
@@ -246,8 +248,8 @@ impl Block {
     fn room(&self, packed: &Packed, at: usize) -> usize {
         let mut count = (self.capacity - self.layout.rows).min((packed.rows - at) as u64) as usize;
         for (stored, laid) in packed.outputs.iter().zip(&self.layout.outputs) {
-            if let (Stored::Images(images), Some(files)) = (stored, &laid.files) {
-                let ends = images.files.value_offsets();
+            if let (Some((_, loose)), Some(files)) = (stored.loose(), &laid.files) {
+                let ends = loose.value_offsets();
                 let fits = |count: &usize| files.size + (ends[at + count] - ends[at]) as u64 <= BLOCK;
                 count = (1..=count).take_while(fits).last().unwrap_or(1);
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::sequence::Sequence;
 use crate::DataError;
-use crate::batch::{Buffer, Images, Kind, Packed, Spare, Stored};
+use crate::batch::{Buffer, Images, Kind, Packed, Spare, Stored, Vectors};
 use crate::image::{Decoder, ImageError};
 
 /// One output of a batch.
@@ -131,6 +131,10 @@ impl Maker<'_> {
                                 Box::new((place, undecoded(block, rows[place].1, images, &error)))
                             })?;
                     }
+                    Stored::Vectors(vectors) => {
+                        let damaged = || Box::new((place, damaged(block, rows[place].1, vectors)));
+                        vectors.write(row, room).ok_or_else(damaged)?;
+                    }
                 }
             }
             let mut shape = vec![kept.len()];
@@ -160,6 +164,13 @@ fn unlike(block: &Packed, row: u64, one: &[usize], other: &[usize]) -> DataError
     DataError::WrongValue {
         place: block.place.clone().row(row),
         why: format!("rows of shape {one:?} and of shape {other:?} do not make one batch: pad them to one"),
+    }
+}
+
+fn damaged(block: &Packed, row: u64, vectors: &Vectors) -> DataError {
+    DataError::WrongValue {
+        place: block.place.clone().row(row).column(&vectors.column),
+        why: "its vector came damaged: run the same version of grampus everywhere".to_owned(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use arrow::array::Array;
 use rustix::io::pwrite;
 
 use super::blocks::Blocks;
@@ -10,6 +11,8 @@ use crate::{DataError, parallel};
 
 /// Where arrays begin.
 const ALIGNMENT: u64 = 64;
+/// Bytes of vectors that are written at once, about.
+const TOGETHER: usize = 1 << 20;
 
 /// One output of all rows, in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,22 +80,40 @@ pub fn write_packed(blocks: &dyn Blocks, fd: BorrowedFd<'_>, start: u64) -> Resu
 }
 
 fn put(stored: &Stored, written: &Written, first: u64, fd: BorrowedFd<'_>) -> Result<(), DataError> {
-    let Stored::Numbers(matrix) = stored else {
-        return Err(DataError::option(
-            "outputs",
-            "images are decoded when they are read, not before",
-        ));
-    };
-    if (matrix.kind, &matrix.shape[..]) != (written.kind, &written.shape[1..]) {
+    let (kind, axes) = stored.form();
+    if (kind, axes) != (written.kind, &written.shape[1..]) {
         let why = format!(
-            "rows of shape {:?} and of shape {:?} do not make one array: pad them to one",
+            "rows of shape {:?} and of shape {axes:?} do not make one array: pad them to one",
             &written.shape[1..],
-            matrix.shape
         );
         return Err(DataError::option("data", why));
     }
-    let mut offset = written.offset + first * matrix.row_size() as u64;
-    let mut left = &matrix.data[..];
+    let size = axes.iter().product::<usize>() * kind.size();
+    let offset = written.offset + first * size as u64;
+    match stored {
+        Stored::Numbers(matrix) => put_bytes(&matrix.data, offset, fd),
+        Stored::Vectors(vectors) => {
+            let together = (TOGETHER / size.max(1)).max(1);
+            let mut rows = vec![0; together.min(vectors.rows.len()) * size];
+            for start in (0..vectors.rows.len()).step_by(together) {
+                let count = together.min(vectors.rows.len() - start);
+                let rows = &mut rows[..count * size];
+                for (row, room) in rows.chunks_exact_mut(size.max(1)).enumerate() {
+                    let damaged = || DataError::option("data", "a vector came damaged");
+                    vectors.write(start + row, room).ok_or_else(damaged)?;
+                }
+                put_bytes(rows, offset + (start * size) as u64, fd)?;
+            }
+            Ok(())
+        }
+        Stored::Images(_) => Err(DataError::option(
+            "outputs",
+            "images are decoded when they are read, not before",
+        )),
+    }
+}
+
+fn put_bytes(mut left: &[u8], mut offset: u64, fd: BorrowedFd<'_>) -> Result<(), DataError> {
     while !left.is_empty() {
         let done = pwrite(fd, left, offset).map_err(|error| DataError::io("shared memory", error.into()))?;
         offset += done as u64;
