@@ -1,7 +1,12 @@
 //! Vectors of Spark's ML library, most of whose values may be zero: such rows stay as small as they are until a batch
 //! is made.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, LargeBinaryArray, LargeBinaryBuilder};
+use std::ops::Range;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, LargeBinaryArray, LargeBinaryBuilder, ListArray, PrimitiveArray,
+};
+use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, Int8Type, Int32Type};
 
@@ -71,83 +76,25 @@ pub(super) fn vectors(
     place: &Place,
     bad: &mut BadRows,
 ) -> Result<Vectors, DataError> {
-    let here = place.clone().column(column);
-    let wrong = |row: usize, why: String| DataError::WrongValue {
-        place: here.clone().row(row as u64),
-        why,
-    };
-    let given = array.as_struct();
-    let list = |item| DataType::List(Field::new_list_field(item, true).into());
-    let kinds = cast(given.column(0), &DataType::Int8)?;
-    let sizes = cast(given.column(1), &DataType::Int32)?;
-    let places = cast(given.column(2), &list(DataType::Int32))?;
-    let values = cast(given.column(3), &list(DataType::Float64))?;
-    let (kinds, sizes) = (
-        kinds.as_primitive::<Int8Type>(),
-        sizes.as_primitive::<Int32Type>(),
-    );
-    let (places, values) = (places.as_list::<i32>(), values.as_list::<i32>());
-    let numbers = numbers(values.values(), kind)?;
-    let all_places = places.values().as_primitive::<Int32Type>();
-    let size = kind.size();
-    let mut rows = LargeBinaryBuilder::with_capacity(given.len(), numbers.bytes.len() + given.len());
-    let (mut width, mut row_bytes) = (None, Vec::new());
-    for row in 0..given.len() {
-        row_bytes.clear();
-        if given.is_null(row) || values.is_null(row) {
-            bad.push((
-                row,
-                DataError::Null {
-                    place: here.clone().row(row as u64),
-                },
-            ));
-            rows.append_value(&row_bytes);
-            continue;
+    let given = Given::of(array, kind, place.clone().column(column))?;
+    let size = given.bytes.len() + array.len();
+    let mut rows = LargeBinaryBuilder::with_capacity(array.len(), size);
+    let (mut width, mut bytes) = (None, Vec::new());
+    for row in 0..array.len() {
+        bytes.clear();
+        if let Some(error) = given.flaw(row) {
+            bad.push((row, error));
         }
-        let own = range(values.value_offsets(), row);
-        if let Some(at) = own.clone().find(|&at| numbers.missing.value(at)) {
-            bad.push((
-                row,
-                match values.values().is_null(at) {
-                    true => DataError::Null {
-                        place: here.clone().row(row as u64),
-                    },
-                    false => wrong(
-                        row,
-                        format!("its value does not fit into {kind:?}: choose another type").to_lowercase(),
-                    ),
-                },
-            ));
-        }
-        let is_sparse = kinds.is_valid(row) && kinds.value(row) as u8 == SPARSE;
-        let length = if is_sparse {
-            sizes.value(row).max(0) as usize
-        } else {
-            own.len()
-        };
-        let first = *width.get_or_insert(length);
-        if length != first {
-            let why =
-                format!("a vector of {length} values, where the first has {first}: give all one length");
-            return Err(wrong(row, why));
-        }
-        let bytes = &numbers.bytes[own.start * size..own.end * size];
-        if is_sparse {
-            let found = &all_places.values()[range(places.value_offsets(), row)];
-            if found.len() != own.len() || found.iter().any(|&at| at < 0 || at as usize >= length) {
-                let why = format!("a sparse vector of {length} values with other places: make it anew");
-                return Err(wrong(row, why));
+        if let Some(length) = given.length(row) {
+            let first = *width.get_or_insert(length);
+            if length != first {
+                let why =
+                    format!("a vector of {length} values, where the first has {first}: give all one length");
+                return Err(given.wrong(row, why));
             }
-            row_bytes.push(SPARSE);
-            for (at, value) in found.iter().zip(bytes.chunks_exact(size)) {
-                row_bytes.extend_from_slice(&(*at as u32).to_le_bytes());
-                row_bytes.extend_from_slice(value);
-            }
-        } else {
-            row_bytes.push(DENSE);
-            row_bytes.extend_from_slice(bytes);
+            given.put(row, length, &mut bytes)?;
         }
-        rows.append_value(&row_bytes);
+        rows.append_value(&bytes);
     }
     Ok(Vectors {
         column: column.to_owned(),
@@ -157,31 +104,113 @@ pub(super) fn vectors(
     })
 }
 
-/// Numbers of all vectors, and where one is missing.
-struct Numbers {
+/// A column as Spark has it, with the numbers of all vectors as they are wanted.
+struct Given {
+    there: Option<NullBuffer>,
+    kinds: PrimitiveArray<Int8Type>,
+    sizes: PrimitiveArray<Int32Type>,
+    places: ListArray,
+    values: ListArray,
+    kind: Kind,
     bytes: Vec<u8>,
-    missing: BooleanArray,
+    /// Numbers that are missing, or do not fit.
+    missing: Option<NullBuffer>,
+    place: Place,
 }
 
-fn numbers(values: &ArrayRef, kind: Kind) -> Result<Numbers, DataError> {
-    let safe = CastOptions {
-        safe: true,
-        ..CastOptions::default()
-    };
-    let mut made = cast_with_options(values, &arrow_type(kind), &safe)?;
-    if kind == Kind::Bool {
-        made = cast(&made, &DataType::UInt8)?;
+impl Given {
+    fn of(array: &ArrayRef, kind: Kind, place: Place) -> Result<Self, DataError> {
+        let given = array.as_struct();
+        let list = |item| DataType::List(Field::new_list_field(item, true).into());
+        let values = cast(given.column(3), &list(DataType::Float64))?;
+        let values = values.as_list::<i32>().clone();
+        let safe = CastOptions {
+            safe: true,
+            ..CastOptions::default()
+        };
+        let mut numbers = cast_with_options(values.values(), &arrow_type(kind), &safe)?;
+        if kind == Kind::Bool {
+            numbers = cast(&numbers, &DataType::UInt8)?;
+        }
+        let data = numbers.to_data();
+        let bytes = match data.buffers() {
+            [buffer] => &buffer[data.offset() * kind.size()..][..numbers.len() * kind.size()],
+            _ => &[],
+        };
+        Ok(Self {
+            there: given.nulls().cloned(),
+            kinds: cast(given.column(0), &DataType::Int8)?.as_primitive().clone(),
+            sizes: cast(given.column(1), &DataType::Int32)?.as_primitive().clone(),
+            places: cast(given.column(2), &list(DataType::Int32))?.as_list().clone(),
+            values,
+            kind,
+            bytes: bytes.to_vec(),
+            missing: numbers.nulls().cloned(),
+            place,
+        })
     }
-    let missing = (0..made.len()).map(|at| Some(made.is_null(at))).collect();
-    let data = made.to_data();
-    let bytes = match data.buffers() {
-        [buffer] => buffer.as_slice()[data.offset() * kind.size()..][..made.len() * kind.size()].to_vec(),
-        _ => Vec::new(),
-    };
-    Ok(Numbers { bytes, missing })
+
+    fn wrong(&self, row: usize, why: String) -> DataError {
+        let place = self.place.clone().row(row as u64);
+        DataError::WrongValue { place, why }
+    }
+
+    fn is_sparse(&self, row: usize) -> bool {
+        self.kinds.is_valid(row) && self.kinds.value(row) as u8 == SPARSE
+    }
+
+    /// Values of a vector, zeros included; nothing where there is none.
+    fn length(&self, row: usize) -> Option<usize> {
+        let there = self.there.as_ref().is_none_or(|there| there.is_valid(row));
+        (there && self.values.is_valid(row)).then(|| match self.is_sparse(row) {
+            true => self.sizes.value(row).max(0) as usize,
+            false => self.values.value_length(row) as usize,
+        })
+    }
+
+    /// Why a row cannot be used, if so.
+    fn flaw(&self, row: usize) -> Option<DataError> {
+        let null = || DataError::Null {
+            place: self.place.clone().row(row as u64),
+        };
+        if self.length(row).is_none() {
+            return Some(null());
+        }
+        let missing = self.missing.as_ref()?;
+        let at = range(&self.values, row).find(|&at| missing.is_null(at))?;
+        if self.values.values().is_null(at) {
+            return Some(null());
+        }
+        let why = format!("its value does not fit into {:?}: choose another type", self.kind);
+        Some(self.wrong(row, why.to_lowercase()))
+    }
+
+    /// A vector as it is kept.
+    fn put(&self, row: usize, length: usize, out: &mut Vec<u8>) -> Result<(), DataError> {
+        let (size, own) = (self.kind.size(), range(&self.values, row));
+        let bytes = &self.bytes[own.start * size..own.end * size];
+        if !self.is_sparse(row) {
+            out.push(DENSE);
+            out.extend_from_slice(bytes);
+            return Ok(());
+        }
+        let places = self.places.values().as_primitive::<Int32Type>();
+        let places = &places.values()[range(&self.places, row)];
+        if places.len() != own.len() || places.iter().any(|&at| at < 0 || at as usize >= length) {
+            let why = format!("a sparse vector of {length} values with other places: make it anew");
+            return Err(self.wrong(row, why));
+        }
+        out.push(SPARSE);
+        for (at, value) in places.iter().zip(bytes.chunks_exact(size)) {
+            out.extend_from_slice(&(*at as u32).to_le_bytes());
+            out.extend_from_slice(value);
+        }
+        Ok(())
+    }
 }
 
-fn range(offsets: &[i32], row: usize) -> std::ops::Range<usize> {
+fn range(lists: &ListArray, row: usize) -> Range<usize> {
+    let offsets = lists.value_offsets();
     offsets[row] as usize..offsets[row + 1] as usize
 }
 
@@ -189,8 +218,7 @@ fn range(offsets: &[i32], row: usize) -> std::ops::Range<usize> {
 pub(crate) mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Float64Array, Int8Array, Int32Array, ListArray, RecordBatch, StructArray};
-    use arrow::buffer::NullBuffer;
+    use arrow::array::{Float64Array, Int8Array, Int32Array, RecordBatch, StructArray};
     use arrow::datatypes::Float64Type;
     use proptest::prelude::*;
 
