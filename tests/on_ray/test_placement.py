@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from frame_models import price_learner, prices
 from processes import wait_until
 
@@ -42,6 +43,17 @@ def test_a_start_waits_for_nodes_and_says_so(ray, nodes, capsys):
             assert ran.result(140) == [3] * 3
             gp.stop()
     assert wait_until(lambda: ray.cluster_resources()["CPU"] == 4, 30)
+
+
+def test_hosts_are_nodes(ray):
+    """Each of them has two CPUs."""
+    cluster = gp.init(cluster="ray")
+    assert (cluster.workers, cluster.hosts) == (4, 2)
+    est = gp.Estimator.from_torch(
+        model=torch.nn.Linear(1, 1), optimizer="sgd", config={"lr": 0.1}, workers_per_node=1
+    )
+    assert est._cluster()[1] == 2
+    gp.stop()
 
 
 @pytest.fixture
