@@ -152,11 +152,14 @@ impl Writer {
                         let file = loose.value(row);
                         digest.write(&(file.len() as u64).to_le_bytes());
                         digest.write(file);
-                        put(fd, file, files.offset + files.size)?;
                         files.size += file.len() as u64;
-                        self.bytes += file.len() as u64;
                         ends.extend_from_slice(&files.size.to_le_bytes());
                     }
+                    // They lie one behind the other there, too.
+                    let [first_byte, end] = [at, at + count].map(|row| loose.value_offsets()[row] as usize);
+                    let bytes = &loose.value_data()[first_byte..end];
+                    put(fd, bytes, files.offset + files.size - bytes.len() as u64)?;
+                    self.bytes += bytes.len() as u64;
                     put(fd, &ends, laid.offset + (first + 1) * END)?;
                 }
             }
