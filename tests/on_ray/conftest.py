@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def nodes():
         alone = Alone()
     except OSError as error:
         lacking("NETNS", f"no network of its own for Ray, which needs root: {error}")
+    # Ray puts a handler of its own in the place of what the program does at SIGTERM.
+    handler = signal.getsignal(signal.SIGTERM)
     # Short: Ray's sockets are in it.
     with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as folder:
         try:
@@ -38,6 +41,7 @@ def nodes():
             started.close()
         finally:
             alone.leave()
+            signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(scope="module")

@@ -68,8 +68,9 @@ pub fn read_or_make(path: &Path) -> Result<JobKey, KeyFileError> {
             .map_err(failed)?;
     }
     let key = random_key()?;
-    // Written under another name and linked, so that two nodes with one home cannot make two keys.
-    let fresh = path.with_extension(format!("new-{}", std::process::id()));
+    // Written under another name and linked, so that two nodes with one home cannot make two keys. A name of its own:
+    // processes of two nodes may have one number.
+    let fresh = path.with_extension(format!("new-{}", random_key()?.to_hex()));
     let written = write(&fresh, &key).and_then(|()| fs::hard_link(&fresh, path));
     let _ = fs::remove_file(&fresh);
     match written {
@@ -103,6 +104,8 @@ fn read(path: &Path) -> Result<JobKey, KeyFileError> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Barrier;
+    use std::thread;
 
     use super::*;
 
@@ -114,6 +117,25 @@ mod tests {
         assert_eq!(read_or_make(&path).unwrap(), key);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn nodes_with_one_home_and_one_process_number_make_one_key() {
+        for _ in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("key");
+            let at_once = Barrier::new(8);
+            let make = || {
+                at_once.wait();
+                read_or_make(&path).unwrap()
+            };
+            let keys: Vec<JobKey> = thread::scope(|scope| {
+                let made: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+                made.into_iter().map(|made| made.join().unwrap()).collect()
+            });
+            assert!(keys.iter().all(|key| *key == keys[0]));
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        }
     }
 
     #[test]
