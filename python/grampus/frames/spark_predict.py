@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import weakref
 from collections import deque
@@ -167,24 +166,18 @@ def _shipped(session: Any, model: Snapshot) -> Callable[[], bytes]:
 
 
 def _broadcast(session: Any, model: Snapshot) -> Any:
-    """The broadcast of a model, which calls share; executors let go of all but the newest ones."""
-    at_stop(_release)
+    """The broadcast of a model, which calls share while it is among the newest ones.
+
+    Spark drops it everywhere when no plan needs it any more. It is not unpersisted: an executor may then name
+    the file that is gone to a task that asks for it again.
+    """
+    at_stop(_broadcasts.clear)
     held = _broadcasts.setdefault(session, {})
     found = held.pop(model.name, None) or session.sparkContext.broadcast(model.body)
     held[model.name] = found
     while len(held) > _HELD:
-        held.pop(next(iter(held))).unpersist()
+        held.pop(next(iter(held)))
     return found
-
-
-def _release() -> None:
-    """Let executors drop all models; plans that still need one have Spark send it again."""
-    for held in _broadcasts.values():
-        # A session that was stopped, or whose JVM is gone, holds nothing.
-        with contextlib.suppress(Exception):
-            for found in held.values():
-                found.unpersist()
-        held.clear()
 
 
 def _task(
