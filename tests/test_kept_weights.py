@@ -349,4 +349,6 @@ def test_epochs_of_an_operator_that_fails_in_a_later_one():
         "keeps the weights of epoch 2, step 2, which the next step has changed" in caught.value.__notes__[-1]
     )
     assert len(est.history) == 2
-    assert weight(est) == pytest.approx(alone(2 * STEPS + 2))
+    # The one that fails first may find the other before it applies the second step of that epoch.
+    found = [pytest.approx(alone(2 * STEPS + steps)) == weight(est) for steps in (1, 2)]
+    assert any(found), weight(est)
